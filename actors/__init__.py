@@ -1,0 +1,1 @@
+"""What lives: the in-process runtime and every actor."""

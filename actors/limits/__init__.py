@@ -1,0 +1,1 @@
+"""The broker's rules, pure: functions of (state, event, now)."""

@@ -1,0 +1,77 @@
+"""What actors need of the world outside their process; `supervisor/` provides it, tests replace it.
+
+All three are used from the loop thread only. Every wait has a deadline or can be cancelled; a cancelled wait leaves
+nothing behind.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, overload
+
+from ..protocol.ids import AgentId
+from ..protocol.messages.broker import Acquire, Granted, Unlimited
+from ..protocol.messages.fleet import AgentResult, AgentSpec, AgentView
+from ..protocol.messages.ledger import (
+    Calls,
+    CallsQuery,
+    LedgerRecord,
+    LedgerStats,
+    LedgerStatsQuery,
+    Totals,
+    TotalsQuery,
+    Transcript,
+    TranscriptQuery,
+)
+
+
+class Slots(Protocol):
+    """The broker, as a caller sees it."""
+
+    def slot(self, request: Acquire) -> AbstractAsyncContextManager[Granted | Unlimited]:
+        """Hold a slot while inside; raises `SlotTimeout` or `QueueFull` on entry, when nothing was taken.
+
+        Leaving gives the slot back whatever happened inside, also when the task is cancelled.
+        """
+        ...
+
+
+class Ledger(Protocol):
+    """The ledger, as a writer and reader sees it."""
+
+    def record(self, record: LedgerRecord) -> None:
+        """Hand a record over; it survives the death of this process from here on. Raises `OutboxFull`."""
+        ...
+
+    async def flush(self, *, timeout_s: float = 10.0) -> None:
+        """Return once every record handed over so far is committed; raises `AskTimeout`."""
+        ...
+
+    @overload
+    async def query(self, query: TranscriptQuery, *, timeout_s: float = 10.0) -> Transcript: ...
+    @overload
+    async def query(self, query: TotalsQuery, *, timeout_s: float = 10.0) -> Totals: ...
+    @overload
+    async def query(self, query: CallsQuery, *, timeout_s: float = 10.0) -> Calls: ...
+    @overload
+    async def query(self, query: LedgerStatsQuery, *, timeout_s: float = 10.0) -> LedgerStats: ...
+
+
+class Children(Protocol):
+    """The fleet, as an agent sees it: where its children run."""
+
+    async def spawn(self, spec: AgentSpec) -> None:
+        """Start an agent somewhere; one that already exists is not started again."""
+        ...
+
+    async def result(self, agent: AgentId) -> AgentResult:
+        """Wait for its end."""
+        ...
+
+    async def stop(self, agents: tuple[AgentId, ...]) -> None:
+        """Stop these agents and all below them; returns once no call of theirs can start any more."""
+        ...
+
+    def report(self, view: AgentView) -> None:
+        """Tell the fleet what an agent of ours does; may be dropped or merged with a later one."""
+        ...

@@ -1,0 +1,1 @@
+"""What it costs: the simulated provider, the demo and the benchmarks."""

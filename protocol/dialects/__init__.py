@@ -1,0 +1,1 @@
+"""How providers talk: request builders and stream readers over bytes, without I/O."""

@@ -1,0 +1,163 @@
+"""Every error covey raises on purpose, split by whose move it is.
+
+`retryable` is the advice to the caller: the same request may succeed later without anybody changing anything.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CoveyError(Exception):
+    """Base of all errors raised on purpose."""
+
+    retryable: ClassVar[bool] = False
+
+
+# --- the caller's move -----------------------------------------------------------------------------------------------
+
+
+class UsageError(CoveyError):
+    """A command line or an argument that cannot be meant; nothing was done."""
+
+
+class ConfigError(CoveyError):
+    """A configuration value that is refused; the file was not touched.
+
+    `file`, `line` (1-based, None for a missing file), `key` and `valid` say where and what would be accepted.
+    """
+
+    def __init__(self, problem: str, *, file: str, line: int | None, key: str | None, valid: str) -> None:
+        place = f"{file}:{line}" if line is not None else file
+        at = f" {key}:" if key else ""
+        super().__init__(f"{place}:{at} {problem}; valid: {valid}")
+        self.problem, self.file, self.line, self.key, self.valid = problem, file, line, key, valid
+
+
+class SlotReused(CoveyError):
+    """A slot handle was entered a second time; the first entry is not affected."""
+
+
+# --- nobody is there -------------------------------------------------------------------------------------------------
+
+
+class NoFleet(CoveyError):
+    """No fleet runs in this home."""
+
+    def __init__(self, home: str) -> None:
+        super().__init__(f"no fleet runs in {home}; start one with `covey up`")
+        self.home = home
+
+
+class FleetLost(CoveyError):
+    """The fleet ended while a request to it was open; whether the request was carried out is not known."""
+
+    retryable = True
+
+    def __init__(self, home: str, request: str) -> None:
+        super().__init__(f"the fleet in {home} ended while {request} was waiting for its answer")
+        self.home, self.request = home, request
+
+
+class AlreadyRunning(CoveyError):
+    """Another process owns this home (or this state.db); it was left alone."""
+
+    def __init__(self, what: str, pid: int | None) -> None:
+        owner = f"process {pid}" if pid is not None else "another process"
+        super().__init__(f"{what} is already owned by {owner}; stop it with `covey down`")
+        self.what, self.pid = what, pid
+
+
+# --- a limit ---------------------------------------------------------------------------------------------------------
+
+
+class LimitError(CoveyError):
+    """Refused locally by a limit; the provider was not contacted."""
+
+    retryable = True
+
+
+class SlotTimeout(LimitError):
+    """No slot of `budget` became free within `timeout_s`; the place in the queue was given up."""
+
+    def __init__(self, budget: str, timeout_s: float, queued: int) -> None:
+        super().__init__(f"no slot of budget {budget} within {timeout_s:g} s ({queued} others waiting)")
+        self.budget, self.timeout_s, self.queued = budget, timeout_s, queued
+
+
+class QueueFull(LimitError):
+    """The queue of `budget` is at its bound; the request was never in it."""
+
+    def __init__(self, budget: str, queued: int) -> None:
+        super().__init__(f"the queue of budget {budget} is full ({queued} waiting)")
+        self.budget, self.queued = budget, queued
+
+
+class MailboxFull(LimitError):
+    """The receiver's mailbox is at its bound; `message` was not accepted and is handed back."""
+
+    def __init__(self, ref: str, capacity: int, message: object) -> None:
+        super().__init__(f"mailbox of {ref} is full ({capacity} messages)")
+        self.ref, self.capacity, self.message = ref, capacity, message
+
+
+class OutboxFull(LimitError):
+    """Too many records wait for the ledger; this one was not accepted."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"{waiting} records wait for the ledger; no more are taken until it answers")
+        self.waiting = waiting
+
+
+class AskTimeout(CoveyError):
+    """The answer did not come within the deadline; a late one will be dropped."""
+
+    retryable = True
+
+    def __init__(self, request: str, to: str, deadline_s: float) -> None:
+        super().__init__(f"{to} did not answer {request} within {deadline_s:g} s")
+        self.request, self.to, self.deadline_s = request, to, deadline_s
+
+
+# --- the peer's move -------------------------------------------------------------------------------------------------
+
+
+class RemoteError(CoveyError):
+    """The other side refused or failed; `kind` is the name of its error class."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}" if message else kind)
+        self.kind, self.message = kind, message
+
+
+class ProtocolError(CoveyError):
+    """Bytes from a peer that are not what was agreed; the peer's session is closed."""
+
+
+# --- state.db --------------------------------------------------------------------------------------------------------
+
+
+class StoreError(CoveyError):
+    """state.db cannot be used as it is; nothing was written to it."""
+
+
+class SchemaTooNew(StoreError):
+    """state.db was written by a newer covey."""
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        super().__init__(f"{path} has schema version {found}, this covey knows {known}; install a newer covey")
+        self.path, self.found, self.known = path, found, known
+
+
+class ForeignDatabase(StoreError):
+    """The file is a SQLite database of another program."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is a database of another program; move it away or choose another home")
+        self.path = path
+
+
+class StoreFull(StoreError):
+    """The disk under state.db is full; the transaction was rolled back, earlier rows are intact."""
+
+    retryable = True

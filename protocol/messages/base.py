@@ -1,0 +1,20 @@
+"""The base of everything that travels between processes."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """A frozen, tagged struct. Unknown fields are ignored, so that messages can gain fields."""
+
+
+class Done(Wire, kw_only=True, tag="done"):
+    """The request was carried out, or had been already."""
+
+
+class Failed(Wire, kw_only=True, tag="failed"):
+    """The request was not carried out; `kind` names the error class, `message` says whose move it is."""
+
+    kind: str
+    message: str

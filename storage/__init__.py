@@ -1,0 +1,1 @@
+"""What is kept: state.db and the journals beside it. The only SQL of the project."""

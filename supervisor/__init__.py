@@ -1,0 +1,1 @@
+"""What keeps it alive: processes, links, the client library and the command line."""

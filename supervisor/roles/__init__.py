@@ -1,0 +1,1 @@
+"""The main functions of the fleet's processes."""
