@@ -9,11 +9,11 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     """A frozen, tagged struct. Unknown fields are ignored, so that messages can gain fields."""
 
 
-class Done(Wire, kw_only=True, tag="done"):
+class Done(Wire, frozen=True, kw_only=True, tag="done"):
     """The request was carried out, or had been already."""
 
 
-class Failed(Wire, kw_only=True, tag="failed"):
+class Failed(Wire, frozen=True, kw_only=True, tag="failed"):
     """The request was not carried out; `kind` names the error class, `message` says whose move it is."""
 
     kind: str

@@ -28,7 +28,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The provider's name in the configuration; decides only where the URL has no host."""
 
 
-class Acquire(Wire, kw_only=True, tag="acquire"):
+class Acquire(Wire, frozen=True, kw_only=True, tag="acquire"):
     """Ask for a slot for one call. Answered by `Granted` or `Refused`, possibly much later."""
 
     call: CallId
@@ -47,25 +47,25 @@ class Acquire(Wire, kw_only=True, tag="acquire"):
     """Whether the broker reports the call to the ledger as lost when its holder dies."""
 
 
-class Release(Wire, kw_only=True, tag="release"):
+class Release(Wire, frozen=True, kw_only=True, tag="release"):
     """Give a slot back, or give up waiting for it. Idempotent; answered by `Done`."""
 
     call: CallId
 
 
-class ReleaseAll(Wire, kw_only=True, tag="release_all"):
+class ReleaseAll(Wire, frozen=True, kw_only=True, tag="release_all"):
     """Give back every slot and place in a queue of the sender's incarnation. Answered by `Done`."""
 
 
-class BudgetsQuery(Wire, kw_only=True, tag="budgets_query"):
+class BudgetsQuery(Wire, frozen=True, kw_only=True, tag="budgets_query"):
     """Answered by `Budgets`."""
 
 
-class PolicyQuery(Wire, kw_only=True, tag="policy_query"):
+class PolicyQuery(Wire, frozen=True, kw_only=True, tag="policy_query"):
     """Answered by `Policy`: which destinations need a slot at all."""
 
 
-class Granted(Wire, kw_only=True, tag="granted"):
+class Granted(Wire, frozen=True, kw_only=True, tag="granted"):
     """The slot is held from now until `Release`, the holder's death or `hold_s`."""
 
     call: CallId
@@ -75,7 +75,7 @@ class Granted(Wire, kw_only=True, tag="granted"):
     waited_s: float
 
 
-class Unlimited(Wire, kw_only=True, tag="unlimited"):
+class Unlimited(Wire, frozen=True, kw_only=True, tag="unlimited"):
     """This destination has no budget: no slot was taken, none is to be released."""
 
     call: CallId
@@ -89,7 +89,7 @@ class Refusal(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-class Refused(Wire, kw_only=True, tag="refused"):
+class Refused(Wire, frozen=True, kw_only=True, tag="refused"):
     """No slot; the provider must not be contacted."""
 
     call: CallId
@@ -143,7 +143,7 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiters: tuple[WaiterView, ...] = ()
 
 
-class Budgets(Wire, kw_only=True, tag="budgets"):
+class Budgets(Wire, frozen=True, kw_only=True, tag="budgets"):
     """Every budget that was ever asked for, and the configured ones."""
 
     budgets: tuple[BudgetView, ...] = ()
@@ -157,7 +157,7 @@ class ProviderLimit(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrent: int
 
 
-class Policy(Wire, kw_only=True, tag="policy"):
+class Policy(Wire, frozen=True, kw_only=True, tag="policy"):
     """The destinations that have a budget; every other passes without asking."""
 
     limits: tuple[ProviderLimit, ...] = ()

@@ -102,53 +102,53 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 # --- clients ask the root --------------------------------------------------------------------------------------------
 
 
-class Spawn(Wire, kw_only=True, tag="spawn"):
+class Spawn(Wire, frozen=True, kw_only=True, tag="spawn"):
     """Run an agent. The same `agent` again is answered the same and starts nothing. Answered by `Done`."""
 
     spec: AgentSpec
 
 
-class AwaitAgent(Wire, kw_only=True, tag="await_agent"):
+class AwaitAgent(Wire, frozen=True, kw_only=True, tag="await_agent"):
     """Answered by `Finished` when the agent has ended, however long that takes."""
 
     agent: AgentId
 
 
-class StopAgents(Wire, kw_only=True, tag="stop_agents"):
+class StopAgents(Wire, frozen=True, kw_only=True, tag="stop_agents"):
     """Stop these agents and everything below them. Answered by `Done` once no call of theirs can start any more."""
 
     agents: tuple[AgentId, ...]
 
 
-class AgentsQuery(Wire, kw_only=True, tag="agents_query"):
+class AgentsQuery(Wire, frozen=True, kw_only=True, tag="agents_query"):
     """Answered by `Agents`; cheap enough for live views."""
 
 
-class StatusQuery(Wire, kw_only=True, tag="status_query"):
+class StatusQuery(Wire, frozen=True, kw_only=True, tag="status_query"):
     """Answered by `Status`; parts that did not answer within `deadline_s` are None."""
 
     deadline_s: float = 0.1
 
 
-class Shutdown(Wire, kw_only=True, tag="shutdown"):
+class Shutdown(Wire, frozen=True, kw_only=True, tag="shutdown"):
     """Stop the tree. Answered by `ShuttingDown` before it begins."""
 
     reason: str
 
 
-class Finished(Wire, kw_only=True, tag="finished"):
+class Finished(Wire, frozen=True, kw_only=True, tag="finished"):
     """The agent's end."""
 
     result: AgentResult
 
 
-class Agents(Wire, kw_only=True, tag="agents"):
+class Agents(Wire, frozen=True, kw_only=True, tag="agents"):
     """All agents that are not forgotten yet."""
 
     agents: tuple[AgentView, ...] = ()
 
 
-class Status(Wire, kw_only=True, tag="status"):
+class Status(Wire, frozen=True, kw_only=True, tag="status"):
     """The fleet as the root sees it."""
 
     home: str
@@ -158,7 +158,7 @@ class Status(Wire, kw_only=True, tag="status"):
     ledger: LedgerStats | None = None
 
 
-class ShuttingDown(Wire, kw_only=True, tag="shutting_down"):
+class ShuttingDown(Wire, frozen=True, kw_only=True, tag="shutting_down"):
     """The tree is going down; `processes` were alive."""
 
     processes: tuple[ProcessView, ...] = ()
@@ -167,25 +167,25 @@ class ShuttingDown(Wire, kw_only=True, tag="shutting_down"):
 # --- the root and its workers ----------------------------------------------------------------------------------------
 
 
-class StartAgent(Wire, kw_only=True, tag="start_agent"):
+class StartAgent(Wire, frozen=True, kw_only=True, tag="start_agent"):
     """Root to worker: run this agent, from its transcript if it has one. Answered by `Done`."""
 
     spec: AgentSpec
 
 
-class StopLocal(Wire, kw_only=True, tag="stop_local"):
+class StopLocal(Wire, frozen=True, kw_only=True, tag="stop_local"):
     """Root to worker: stop these agents. Answered by `Done` once none of them can start a call."""
 
     agents: tuple[AgentId, ...]
 
 
-class Progress(Wire, kw_only=True, tag="progress"):
+class Progress(Wire, frozen=True, kw_only=True, tag="progress"):
     """Worker to root, at most once, coalesced per agent: what its agents do."""
 
     agents: tuple[AgentView, ...]
 
 
-class AgentFinished(Wire, kw_only=True, tag="agent_finished"):
+class AgentFinished(Wire, frozen=True, kw_only=True, tag="agent_finished"):
     """Worker to root: the agent ended and its records are committed. Answered by `Done`; repeatable."""
 
     result: AgentResult

@@ -33,7 +33,7 @@ class CallStatus(StrEnum):
     """The process that made it died; the broker says so, because its slot was still held."""
 
 
-class SessionOpened(Wire, kw_only=True, tag="session_opened"):
+class SessionOpened(Wire, frozen=True, kw_only=True, tag="session_opened"):
     """A conversation began. A repeated one changes nothing."""
 
     session: SessionId
@@ -46,7 +46,7 @@ class SessionOpened(Wire, kw_only=True, tag="session_opened"):
     at_ms: int
 
 
-class MessageAppended(Wire, kw_only=True, tag="message_appended"):
+class MessageAppended(Wire, frozen=True, kw_only=True, tag="message_appended"):
     """Message number `index` (from 0) of the session. The same index again changes nothing."""
 
     session: SessionId
@@ -55,7 +55,7 @@ class MessageAppended(Wire, kw_only=True, tag="message_appended"):
     at_ms: int
 
 
-class CallRecorded(Wire, kw_only=True, tag="call_recorded"):
+class CallRecorded(Wire, frozen=True, kw_only=True, tag="call_recorded"):
     """The account of one call: one row per `call`.
 
     A later record of the same call replaces an earlier one only if it knows more: `usage` over None, any status
@@ -80,7 +80,7 @@ class CallRecorded(Wire, kw_only=True, tag="call_recorded"):
     fault: str | None = None
 
 
-class SessionEnded(Wire, kw_only=True, tag="session_ended"):
+class SessionEnded(Wire, frozen=True, kw_only=True, tag="session_ended"):
     """The conversation reached its end: `outcome` is `done`, `failed` or `stopped`. The first one counts."""
 
     session: SessionId
@@ -90,30 +90,30 @@ class SessionEnded(Wire, kw_only=True, tag="session_ended"):
     at_ms: int
 
 
-class TranscriptQuery(Wire, kw_only=True, tag="transcript_query"):
+class TranscriptQuery(Wire, frozen=True, kw_only=True, tag="transcript_query"):
     """Answered by `Transcript`."""
 
     session: SessionId
 
 
-class TotalsQuery(Wire, kw_only=True, tag="totals_query"):
+class TotalsQuery(Wire, frozen=True, kw_only=True, tag="totals_query"):
     """Sums over all calls, or over one session. Answered by `Totals`."""
 
     session: SessionId | None = None
 
 
-class CallsQuery(Wire, kw_only=True, tag="calls_query"):
+class CallsQuery(Wire, frozen=True, kw_only=True, tag="calls_query"):
     """Rows of calls in the order they were first recorded, after row `after`. Answered by `Calls`."""
 
     after: int = 0
     limit: int = 1000
 
 
-class LedgerStatsQuery(Wire, kw_only=True, tag="ledger_stats_query"):
+class LedgerStatsQuery(Wire, frozen=True, kw_only=True, tag="ledger_stats_query"):
     """Answered by `LedgerStats`."""
 
 
-class Transcript(Wire, kw_only=True, tag="transcript"):
+class Transcript(Wire, frozen=True, kw_only=True, tag="transcript"):
     """The messages in order, from index 0 without gaps; `outcome` and `result` once it ended."""
 
     messages: tuple[Message, ...] = ()
@@ -122,8 +122,8 @@ class Transcript(Wire, kw_only=True, tag="transcript"):
     error: str | None = None
 
 
-class Totals(Wire, kw_only=True, tag="totals"):
-    """Sums of what providers reported. `unknown_calls` had no report and are in no sum; `refused_calls` cost nothing."""
+class Totals(Wire, frozen=True, kw_only=True, tag="totals"):
+    """Sums of what providers reported. `unknown_calls` had no report and are in no sum; refused ones cost nothing."""
 
     calls: int
     """Calls that a provider took on: all but the refused ones."""
@@ -145,13 +145,13 @@ class CallRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     record: CallRecorded
 
 
-class Calls(Wire, kw_only=True, tag="calls"):
+class Calls(Wire, frozen=True, kw_only=True, tag="calls"):
     """At most `limit` rows; fewer mean that there are no more now."""
 
     rows: tuple[CallRow, ...] = ()
 
 
-class LedgerStats(Wire, kw_only=True, tag="ledger_stats"):
+class LedgerStats(Wire, frozen=True, kw_only=True, tag="ledger_stats"):
     """The ledger's own state."""
 
     rows: int
