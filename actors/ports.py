@@ -6,10 +6,13 @@ nothing behind.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, overload
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar, overload
 
 from ..protocol.ids import AgentId
+from ..protocol.messages.base import Wire
 from ..protocol.messages.broker import Acquire, Granted, Unlimited
 from ..protocol.messages.fleet import AgentResult, AgentSpec, AgentView
 from ..protocol.messages.ledger import (
@@ -23,6 +26,29 @@ from ..protocol.messages.ledger import (
     Transcript,
     TranscriptQuery,
 )
+from ..protocol.peer import Peer
+
+Body = TypeVar("Body", bound=Wire)
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[Body]):
+    """A request from another process, as a service's actor gets it.
+
+    `reply` may be called once, at any later time, on the loop thread; if the peer is gone by then the answer is dropped.
+    The same request may come again (a peer resends what was not answered when the service was replaced).
+    """
+
+    peer: Peer
+    body: Body
+    reply: Callable[[Wire], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLeft:
+    """The peer said goodbye: its session is over although the process may live on."""
+
+    peer: Peer
 
 
 class Slots(Protocol):
