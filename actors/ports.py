@@ -35,7 +35,7 @@ Body = TypeVar("Body", bound=Wire)
 class Request(Generic[Body]):
     """A request from another process, as a service's actor gets it.
 
-    `reply` may be called once, at any later time, on the loop thread; if the peer is gone by then the answer is dropped.
+    `reply` may be called once, at any later time, on the loop thread; if the peer is gone by then, it is dropped.
     The same request may come again (a peer resends what was not answered when the service was replaced).
     """
 
