@@ -1,3 +1,41 @@
-"""covey keeps fleets of LLM agents alive; `Fleet` is the way in for other programs."""
+"""covey keeps fleets of LLM agents alive.
 
-__version__ = "0.1.0"
+    from covey import Fleet
+
+`Fleet.connect()` (blocking) and `Fleet.aconnect()` (asyncio) join the fleet that runs on this machine, or start one.
+Names are imported when they are first used: `import covey` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .protocol.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from .protocol import errors
+    from .protocol.messages.broker import Priority
+    from .protocol.messages.fleet import AgentResult, Status
+    from .protocol.usage import Usage
+    from .supervisor.client import AsyncFleet, Fleet
+
+__all__ = ["AgentResult", "AsyncFleet", "Fleet", "Priority", "Status", "Usage", "__version__", "errors"]
+
+_HOMES = {
+    "AgentResult": ".protocol.messages.fleet",
+    "AsyncFleet": ".supervisor.client",
+    "Fleet": ".supervisor.client",
+    "Priority": ".protocol.messages.broker",
+    "Status": ".protocol.messages.fleet",
+    "Usage": ".protocol.usage",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module(".protocol.errors", __name__)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

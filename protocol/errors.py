@@ -34,6 +34,24 @@ class ConfigError(CoveyError):
         self.problem, self.file, self.line, self.key, self.valid = problem, file, line, key, valid
 
 
+class ConfigErrors(ConfigError):
+    """Several refused values of one file, in the order of the file; the fields are those of the first."""
+
+    def __init__(self, errors: tuple[ConfigError, ...]) -> None:
+        first = errors[0]
+        super().__init__(first.problem, file=first.file, line=first.line, key=first.key, valid=first.valid)
+        self.args = (f"{first} (and {len(errors) - 1} more; `covey config check` shows all)",)
+        self.errors = errors
+
+
+class HomeError(CoveyError):
+    """The home directory, or a folder of it, cannot be used as it is; `path` was left alone."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = path, problem
+
+
 class SlotReused(CoveyError):
     """A slot handle was entered a second time; the first entry is not affected."""
 
@@ -130,6 +148,16 @@ class RemoteError(CoveyError):
         self.kind, self.message = kind, message
 
 
+class SequenceGap(CoveyError):
+    """Records of a sender are missing before these; none was taken. The sender resends in order."""
+
+    retryable = True
+
+    def __init__(self, incarnation: str, expected: int, got: int) -> None:
+        super().__init__(f"{incarnation} sent record {got} where {expected} comes next; resend from there")
+        self.incarnation, self.expected, self.got = incarnation, expected, got
+
+
 class ProtocolError(CoveyError):
     """Bytes from a peer that are not what was agreed; the peer's session is closed."""
 
@@ -161,3 +189,22 @@ class StoreFull(StoreError):
     """The disk under state.db is full; the transaction was rolled back, earlier rows are intact."""
 
     retryable = True
+
+
+class StoreMoved(StoreError):
+    """state.db, or a file that belongs to it, was replaced, moved, unlinked or truncated while it was open.
+
+    Nothing more is written to it; records wait in the senders' outboxes for a ledger that is started anew.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path} {problem} while the ledger had it open; put the right file there, then restart it")
+        self.path, self.problem = path, problem
+
+
+class StoreDamaged(StoreError):
+    """SQLite finds state.db malformed; it is left as it is for repair."""
+
+    def __init__(self, path: str, finding: str) -> None:
+        super().__init__(f"{path} is damaged ({finding}); restore a backup, the file was not changed")
+        self.path, self.finding = path, finding

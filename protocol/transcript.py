@@ -1,10 +1,19 @@
-"""Messages of a conversation, as they are kept and as they may be sent."""
+"""Messages of a conversation, as they are kept and as they may be sent.
+
+Providers refuse, for ever, a history in which a tool call lacks its result, a result lacks its call, or a message
+is empty. `repair` mends the copy that is sent; what is kept stays as it is, except that an empty answer is never kept.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from typing import Final
 
 import msgspec
+
+INTERRUPTED_RESULT: Final = "interrupted; whether it ran is not known"
+"""Stands in for the result of a tool call that has none."""
 
 
 class Role(StrEnum):
@@ -31,3 +40,72 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+
+
+def is_storable(message: Message) -> bool:
+    """Whether the message may be kept: an assistant's that says and asks nothing may not."""
+    return not (message.role is Role.ASSISTANT and _is_empty(message))
+
+
+def repair(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return the history as it may be sent; a history that any provider takes comes back unchanged.
+
+    After an assistant's message stand the results of exactly its calls, in their order: the first one given before
+    the assistant spoke again, or `INTERRUPTED_RESULT`. Other results are dropped. Arguments that are no JSON object
+    are sent as `{}` (their result says what was wrong). Empty messages are dropped; only the user's last word stays.
+    """
+    # Empty answers go first: one between a call and its result would hide the result.
+    spoken = list(_paired([_sendable(message) for message in messages if is_storable(message)]))
+    return tuple(
+        message
+        for place, message in enumerate(spoken, start=1)
+        if place == len(spoken) or message.role is not Role.USER or not _is_empty(message)
+    )
+
+
+def _is_empty(message: Message) -> bool:
+    return not message.tool_calls and not message.content.strip()
+
+
+def _sendable(message: Message) -> Message:
+    if all(_is_object(call.arguments) for call in message.tool_calls):
+        return message
+    calls = tuple(
+        call if _is_object(call.arguments) else msgspec.structs.replace(call, arguments="{}")
+        for call in message.tool_calls
+    )
+    return msgspec.structs.replace(message, tool_calls=calls)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return False
+
+
+def _paired(messages: list[Message]) -> Iterator[Message]:
+    for place, message in enumerate(messages):
+        if message.role is Role.TOOL:
+            continue
+        yield message
+        if message.tool_calls:
+            yield from _results(message.tool_calls, _until_assistant(messages, place + 1))
+
+
+def _until_assistant(messages: list[Message], start: int) -> Iterator[Message]:
+    for place in range(start, len(messages)):
+        if messages[place].role is Role.ASSISTANT:
+            return
+        yield messages[place]
+
+
+def _results(calls: tuple[ToolCall, ...], later: Iterable[Message]) -> Iterator[Message]:
+    given = [message for message in later if message.role is Role.TOOL]
+    for call in calls:
+        found = next((message for message in given if message.tool_call_id == call.id), None)
+        if found is None:
+            yield Message(role=Role.TOOL, content=INTERRUPTED_RESULT, tool_call_id=call.id)
+        else:
+            given.remove(found)
+            yield found

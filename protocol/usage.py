@@ -20,6 +20,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int = 0
+    is_adjusted: bool = False
+    """The report contradicted itself (a negative count, a part larger than its whole) and was bounded."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -30,3 +32,38 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def completion_tokens(self) -> int:
         """All tokens that came out, as chat completions count them."""
         return self.output + self.reasoning
+
+
+def disjoint(
+    *,
+    prompt: int,
+    completion: int,
+    cache_read: int = 0,
+    cache_write: int = 0,
+    reasoning: int = 0,
+    total: int | None = None,
+) -> Usage:
+    """Split a report whose prompt contains the cached tokens and whose completion contains the reasoning.
+
+    The whole is believed before its parts, so `prompt_tokens` and `completion_tokens` are what was reported. Only a
+    `total` that counts reasoning a second time shows that it stands beside the completion (xAI reports it so).
+    """
+    if reasoning > 0 and total == prompt + completion + reasoning:
+        completion += reasoning
+    whole_prompt, whole_completion = max(prompt, 0), max(completion, 0)
+    read = _between(cache_read, whole_prompt)
+    write = _between(cache_write, whole_prompt - read)
+    thought = _between(reasoning, whole_completion)
+    bounded = (whole_prompt, whole_completion, read, write, thought)
+    return Usage(
+        input=whole_prompt - read - write,
+        output=whole_completion - thought,
+        cache_read=read,
+        cache_write=write,
+        reasoning=thought,
+        is_adjusted=bounded != (prompt, completion, cache_read, cache_write, reasoning),
+    )
+
+
+def _between(count: int, whole: int) -> int:
+    return min(max(count, 0), whole)

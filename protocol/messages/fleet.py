@@ -185,13 +185,19 @@ class Progress(Wire, frozen=True, kw_only=True, tag="progress"):
     agents: tuple[AgentView, ...]
 
 
+class ServiceReady(Wire, frozen=True, kw_only=True, tag="service_ready"):
+    """A process of the tree to the root: it serves now. Answered by `Done`; repeatable."""
+
+
 class AgentFinished(Wire, frozen=True, kw_only=True, tag="agent_finished"):
     """Worker to root: the agent ended and its records are committed. Answered by `Done`; repeatable."""
 
     result: AgentResult
 
 
-RootRequest = Spawn | AwaitAgent | StopAgents | AgentsQuery | StatusQuery | Shutdown | Progress | AgentFinished
+RootRequest = (
+    ServiceReady | Spawn | AwaitAgent | StopAgents | AgentsQuery | StatusQuery | Shutdown | Progress | AgentFinished
+)
 RootReply = Finished | Agents | Status | ShuttingDown | Done | Failed
 WorkerRequest = StartAgent | StopLocal
 WorkerReply = Done | Failed

@@ -90,6 +90,22 @@ class SessionEnded(Wire, frozen=True, kw_only=True, tag="session_ended"):
     at_ms: int
 
 
+LedgerRecord = SessionOpened | MessageAppended | CallRecorded | SessionEnded
+
+
+class Append(Wire, frozen=True, kw_only=True, tag="append"):
+    """Records `first`, `first + 1`, … of the sender's incarnation. Answered by `Committed`; repeatable."""
+
+    first: int
+    records: tuple[LedgerRecord, ...]
+
+
+class Committed(Wire, frozen=True, kw_only=True, tag="committed"):
+    """Every record of the sender up to and including number `upto` is in state.db."""
+
+    upto: int
+
+
 class TranscriptQuery(Wire, frozen=True, kw_only=True, tag="transcript_query"):
     """Answered by `Transcript`."""
 
@@ -166,8 +182,12 @@ class LedgerStats(Wire, frozen=True, kw_only=True, tag="ledger_stats"):
     wal_bytes: int
     commit_p50_ms: float | None = None
     commit_p99_ms: float | None = None
+    fault: str | None = None
+    """Why records are not committed right now; None while they are."""
+    foreign_writes: int = 0
+    """How often somebody else was found to have written to state.db."""
 
 
-LedgerRecord = SessionOpened | MessageAppended | CallRecorded | SessionEnded
 LedgerQuery = TranscriptQuery | TotalsQuery | CallsQuery | LedgerStatsQuery
-LedgerReply = Transcript | Totals | Calls | LedgerStats | Failed
+LedgerRequest = Append | LedgerQuery
+LedgerReply = Committed | Transcript | Totals | Calls | LedgerStats | Failed

@@ -1,0 +1,302 @@
+"""The broker: the one owner of every provider budget of the fleet.
+
+A shell around `limits.Book`, which decides; this carries out. What the order of the steps guarantees:
+
+- a grant is in the journal before its caller hears of it, so a killed broker's successor counts it;
+- a lost call is with the ledger before the journal forgets its lease, so the successor reports it if we could not;
+- a failing journal ends the broker: slots that nobody could account for are not given out.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar, Final, assert_never
+
+from ..protocol.errors import OutboxFull
+from ..protocol.ids import CallId, Incarnation
+from ..protocol.messages.base import Done, Failed, Wire
+from ..protocol.messages.broker import (
+    Acquire,
+    BrokerRequest,
+    Budgets,
+    BudgetsQuery,
+    Policy,
+    PolicyQuery,
+    Refusal,
+    Release,
+    ReleaseAll,
+    Unlimited,
+)
+from ..protocol.peer import Owner
+from ..protocol.settings import ProviderSettings
+from ..storage.lease_journal import LeaseJournal
+from ..storage.leases import Lease, LeaseEnded, LeaseGranted
+from ..storage.logs import log_event
+from .holders import Holders
+from .limits.accounts import Accounts
+from .limits.actions import (
+    Action,
+    Asked,
+    Died,
+    End,
+    Event,
+    GivenBack,
+    Grant,
+    Left,
+    Limited,
+    Lose,
+    Overdue,
+    Pass,
+    Refuse,
+    Reject,
+    Ticked,
+    Unwatch,
+    Watch,
+)
+from .limits.answers import claim_of, granted, lost_call, problem_with, refused, views
+from .limits.book import QUEUE_BOUND, Book
+from .ports import Ledger, PeerLeft, Request
+from .runtime.actor import LoopActor, Timer
+from .runtime.errors import ActorDown
+from .runtime.exits import ExitReason
+
+log = logging.getLogger(__name__)
+
+REPORT_AGAIN_S: Final = 1.0
+FARTHEST_TICK_S: Final = 10.0
+"""Timers stand still while the host sleeps and deadlines do not: so we look again in time."""
+
+Reply = Callable[[Wire], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The providers of the configuration are these from now on; leases live on."""
+
+    providers: Mapping[str, ProviderSettings]
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnerDied:
+    owner: Owner
+
+
+class _Tick:
+    """Some deadline may have passed, or the ledger may have room again."""
+
+
+_TICK: Final = _Tick()
+
+
+def boottime() -> float:
+    """Return seconds since boot, suspended time included: the same clock in every process of this boot."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def unix_ms() -> int:
+    """Return the wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+class Broker(LoopActor):
+    """Answers `Request[BrokerRequest]`s; told of `PeerLeft` and `Configured`. All state is owned by the loop thread.
+
+    `clock` must go on over restarts of the broker (`boottime`); the journal is closed when the broker stops.
+    `queue_bound` counts all waiters of the fleet; more are refused, and told so.
+    """
+
+    # A full queue's callers may all give up in the same moment, and a release must find room.
+    mailbox_limit: ClassVar[int] = 5 * QUEUE_BOUND
+
+    def __init__(
+        self,
+        *,
+        providers: Mapping[str, ProviderSettings],
+        journal: LeaseJournal,
+        ledger: Ledger,
+        clock: Callable[[], float] = boottime,
+        wall_ms: Callable[[], int] = unix_ms,
+        queue_bound: int = QUEUE_BOUND,
+    ) -> None:
+        super().__init__()
+        self._accounts = Accounts(providers.values())
+        self._book = Book(self._accounts.limits, queue_bound=queue_bound)
+        self._journal = journal
+        self._ledger = ledger
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._replies: dict[tuple[CallId, Incarnation], Reply] = {}
+        self._unreported: deque[Lease] = deque()
+        self._holders = Holders(self._owner_died)
+        self._tick_at = math.inf
+        self._timer: Timer | None = None
+
+    def on_start(self) -> None:
+        """Take over every lease that is outstanding; nothing is granted before."""
+        left = self._journal.state
+        log_event(log, "broker_started", outstanding=len(left.leases), torn_bytes=self._journal.ignored_bytes or None)
+        self._carry_out(self._book.restore(left))
+        self._set_timer()
+
+    def on_receive(self, message: object) -> None:
+        """Take one message."""
+        match message:
+            case Request():
+                self._serve(message)
+            case PeerLeft(peer=peer):
+                self._decide(Left(peer))
+            case _OwnerDied(owner=owner):
+                self._decide(Died(owner))
+            case _Tick():
+                self._tick_at, self._timer = math.inf, None
+                self._report_again()
+                self._decide(Ticked())
+            case Configured(providers=providers):
+                self._accounts = Accounts(providers.values())
+                self._decide(Limited(self._accounts.limits))
+            case _:
+                raise TypeError(f"the broker has no use for a {type(message).__name__}")
+        self._set_timer()
+
+    def on_stop(self, reason: ExitReason) -> None:  # type: ignore[override]  # pykka's knows no reason
+        """Stop watching and close the journal; leases stay in it, waiters ask the successor again."""
+        self._holders.close()
+        self._journal.close()
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def _serve(self, request: Request[BrokerRequest]) -> None:
+        match request.body:
+            case Acquire():
+                self._acquire(request.body, request)
+            case Release(call=call):
+                self._decide(GivenBack(call))
+                request.reply(Done())
+            case ReleaseAll():
+                self._decide(Left(request.peer))
+                request.reply(Done())
+            case BudgetsQuery():
+                request.reply(Budgets(budgets=views(self._book, self._accounts, self._clock())))
+            case PolicyQuery():
+                request.reply(Policy(limits=self._accounts.policy))
+            case _:
+                assert_never(request.body)
+
+    def _acquire(self, ask: Acquire, request: Request[BrokerRequest]) -> None:
+        problem = problem_with(ask)
+        if problem is not None:
+            request.reply(Failed(kind="UsageError", message=f"acquire refused: {problem}"))
+            return
+        provider = self._accounts.provider_of(ask.destination)
+        if provider is None:
+            request.reply(Unlimited(call=ask.call))
+            return
+        claim = claim_of(
+            ask,
+            request.peer,
+            provider=provider,
+            default_timeout_s=self._accounts.timeout_s(provider),
+            now_ms=self._wall_ms(),
+        )
+        self._replies[ask.call, request.peer.incarnation] = request.reply
+        self._decide(Asked(claim))
+
+    def _answer(self, call: CallId, asker: Incarnation, answer: Wire) -> None:
+        reply = self._replies.pop((call, asker), None)
+        if reply is not None:
+            reply(answer)
+
+    # --- decide, then do ---------------------------------------------------------------------------------------------
+
+    def _decide(self, event: Event) -> None:
+        self._carry_out(self._book.decide(event, self._clock()))
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Grant(lease=lease):
+                self._grant(action, lease)
+            case Refuse(call=call, asker=asker):
+                level = logging.DEBUG if action.reason is Refusal.WITHDRAWN else logging.WARNING
+                log_event(log, "slot_refused", level=level, call=call, budget=action.budget, reason=action.reason.value)
+                self._answer(call, asker, refused(action))
+            case Pass(call=call, asker=asker):
+                self._answer(call, asker, Unlimited(call=call))
+            case Reject(call=call, asker=asker):
+                text = f"call {call} belongs to another process; give each call a name of its own"
+                self._answer(call, asker, Failed(kind="UsageError", message=text))
+            case End(lease=lease):
+                self._journal.append(LeaseEnded(call=lease.call))
+            case Overdue(lease=lease):
+                _log_lease("lease_overdue", lease)
+                self._journal.append(LeaseEnded(call=lease.call))
+            case Lose(lease=lease):
+                _log_lease("lease_lost", lease)
+                self._lose(lease)
+            case Watch(owner=owner):
+                self._holders.watch(owner)
+            case Unwatch(owner=owner):
+                self._holders.unwatch(owner)
+            case _:
+                assert_never(action)
+
+    def _grant(self, action: Grant, lease: Lease) -> None:
+        if action.is_new:
+            self._journal.append(LeaseGranted(lease=lease, in_flight=action.in_flight))
+        self._answer(lease.call, lease.holder.incarnation, granted(action))
+
+    def _lose(self, lease: Lease) -> None:
+        if lease.accounted:
+            try:
+                self._ledger.record(lost_call(lease))
+            except OutboxFull:
+                self._unreported.append(lease)
+                return
+        self._journal.append(LeaseEnded(call=lease.call))
+
+    def _report_again(self) -> None:
+        waiting, self._unreported = self._unreported, deque()
+        for lease in waiting:
+            self._lose(lease)
+
+    # --- wake-ups ----------------------------------------------------------------------------------------------------
+
+    def _owner_died(self, owner: Owner) -> None:
+        # As a message of our own: an error in a callback of the loop would be logged and forgotten.
+        with suppress(ActorDown):
+            self.after(0.0, _OwnerDied(owner))
+
+    def _set_timer(self) -> None:
+        """See to it that a tick comes no later than the next deadline; an early one does no harm."""
+        now, deadline = self._clock(), self._book.next_deadline()
+        at = math.inf if deadline is None else min(deadline, now + FARTHEST_TICK_S)
+        if self._unreported:
+            at = min(at, now + REPORT_AGAIN_S)
+        if at >= self._tick_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tick_at = at
+        self._timer = self.after(max(0.0, at - now), _TICK)
+
+
+def _log_lease(event: str, lease: Lease) -> None:
+    log_event(
+        log,
+        event,
+        level=logging.WARNING,
+        call=lease.call,
+        budget=lease.budget,
+        holder=lease.holder.name,
+        pid=lease.holder.owner.pid,
+        agent=lease.agent,
+    )

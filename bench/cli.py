@@ -1,0 +1,29 @@
+"""`covey bench NAME`: one module per benchmark, imported when called."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Final
+
+from ..supervisor.cli.main import Command, add_commands, run_chosen
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "demo": Command("covey.bench.demo", "see a swarm under one limit, against a simulated provider"),
+    "bench": Command("covey.bench.cli", "run a benchmark, or the simulated provider"),
+}
+
+BENCHES: Final[Mapping[str, Command]] = {
+    "provider": Command("covey.bench.provider", "serve the simulated provider on loopback until SIGTERM"),
+    "fanout": Command("covey.bench.fanout", "run many children at once: wall time, threads, memory"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One sub-command for each benchmark."""
+    add_commands(parser, BENCHES, dest="bench_module")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the benchmark that was chosen."""
+    return run_chosen(args, dest="bench_module")

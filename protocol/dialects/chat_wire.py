@@ -1,0 +1,161 @@
+"""Chat completions as they come in: the parts of a chunk we read, decoded once, as generously as is safe."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from ..usage import Usage, disjoint
+
+_LARGEST_COUNT = 10**12
+"""No call has that many tokens; a report beyond it is no report."""
+
+_NO_ERROR = frozenset({b"", b"null", b"false", b'""', b"{}"})
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A piece of structured content; only text counts."""
+
+    text: str | None = None
+
+
+class FunctionDelta(msgspec.Struct, frozen=True):
+    """`arguments` is text in pieces, or (from some) the whole object."""
+
+    name: str | None = None
+    arguments: msgspec.Raw = msgspec.Raw()
+
+
+class CallDelta(msgspec.Struct, frozen=True):
+    """A piece of a tool call; any part of it may be missing or repeated."""
+
+    index: int | None = None
+    id: str | int | None = None
+    function: FunctionDelta | None = None
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What a choice adds, or, in a body that is no stream, all of it."""
+
+    content: str | list[Part] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[CallDelta] | None = None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One of the alternatives; we ask for one only."""
+
+    index: int | None = None
+    delta: Delta | None = None
+    message: Delta | None = None
+    finish_reason: str | None = None
+    usage: msgspec.Raw = msgspec.Raw()
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """One event of a stream, or a whole body."""
+
+    id: str | int | None = None
+    model: str | None = None
+    choices: list[Choice] | None = None
+    usage: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+    object: str | None = None
+    type: str | None = None
+    code: msgspec.Raw = msgspec.Raw()
+    message: msgspec.Raw = msgspec.Raw()
+    msg: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def is_error(self) -> bool:
+        """Whether this is an error in place of an answer, in any of the envelopes seen."""
+        if bytes(self.error) not in _NO_ERROR or "error" in (self.object, self.type):
+            return True
+        return not self.choices and is_given(self.code) and (is_given(self.message) or is_given(self.msg))
+
+
+_chunk_decoder = msgspec.json.Decoder(Chunk)
+
+
+def chunk_of(data: bytes) -> Chunk | None:
+    """Decode one event's data; None if it is no chunk."""
+    try:
+        return _chunk_decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return _mended_chunk(data)
+
+
+def is_given(raw: msgspec.Raw) -> bool:
+    """Whether a field was there and not null."""
+    return bytes(raw) not in (b"", b"null")
+
+
+def text_of(raw: msgspec.Raw) -> str:
+    """Tool arguments as JSON text: a string's content, or the text of the object that stands in its place."""
+    if not is_given(raw):
+        return ""
+    text = bytes(raw)
+    if not text.startswith(b'"'):
+        return text.decode("utf-8", "replace")
+    try:
+        return msgspec.json.decode(text, type=str)
+    except msgspec.DecodeError:
+        return _mended_string(text)
+
+
+def usage_of(raw: msgspec.Raw) -> Usage | None:
+    """Read a usage report; None if it is missing, null, or does not say what went in and what came out."""
+    try:
+        report = msgspec.json.decode(raw, type=_Report) if is_given(raw) else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if report is None or report.prompt_tokens is None or report.completion_tokens is None:
+        return None
+    if max(report.prompt_tokens, report.completion_tokens) > _LARGEST_COUNT:
+        return None
+    prompt, completion = report.prompt_tokens_details or _Details(), report.completion_tokens_details or _Details()
+    return disjoint(
+        prompt=report.prompt_tokens,
+        completion=report.completion_tokens,
+        # DeepSeek and Moonshot count cache hits beside the details.
+        cache_read=prompt.cached_tokens or report.prompt_cache_hit_tokens or report.cached_tokens or 0,
+        cache_write=prompt.cache_write_tokens or 0,
+        reasoning=completion.reasoning_tokens or 0,
+        total=report.total_tokens,
+    )
+
+
+class _Details(msgspec.Struct, frozen=True):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Report(msgspec.Struct, frozen=True):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+def _mended_string(text: bytes) -> str:
+    readable = text.decode("utf-8", "replace")
+    try:
+        return str(json.loads(readable)).encode("utf-8", "replace").decode("utf-8")
+    except ValueError:
+        return readable
+
+
+def _mended_chunk(data: bytes) -> Chunk | None:
+    """Decode a chunk whose text was split inside a character: half a surrogate pair, or bytes that are not UTF-8."""
+    try:
+        parsed = json.loads(data.decode("utf-8", "replace"))
+        return _chunk_decoder.decode(json.dumps(parsed, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,144 @@
+"""What can go wrong with a provider call, what it says about whom, and what to do: the kind decides both."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+
+class FaultScope(StrEnum):
+    """What the fault invalidates: another call is in danger only if it shares this."""
+
+    REQUEST = "request"
+    MODEL = "model"
+    CREDENTIAL = "credential"
+    ENDPOINT = "endpoint"
+    ACCOUNT = "account"
+    LOCAL = "local"
+    """This machine; the provider had no part in it."""
+
+
+class FaultAction(StrEnum):
+    """Whose move it is."""
+
+    RETRY = "retry"
+    """Ours, soon: the same request may pass."""
+    WAIT = "wait"
+    """The broker's: the budget pauses, and the broker says when to try again."""
+    COMPRESS = "compress"
+    """The agent's: a shorter request may pass, if this one is long at all."""
+    FIX = "fix"
+    """Ours, once: mend the request and send it again."""
+    ROTATE = "rotate"
+    """Another credential; without one, stop."""
+    FAIL_OVER = "fail_over"
+    """Another destination; without one, stop."""
+    STOP = "stop"
+    """The owner's: no repetition helps until somebody changes something."""
+
+
+class FaultKind(StrEnum):
+    """What went wrong."""
+
+    AUTH = "auth"
+    """The key is missing, wrong or expired."""
+    FORBIDDEN = "forbidden"
+    """The key is good and may not do this."""
+    BLOCKED = "blocked"
+    """Something in front of the provider refused us."""
+    NO_BALANCE = "no_balance"
+    """Nothing left to pay with, or a plan's key at the URL of another plan."""
+    PLAN_EXPIRED = "plan_expired"
+    MODEL_NOT_IN_PLAN = "model_not_in_plan"
+    LOCKED = "locked"
+    """The account is closed to us until its owner acts; further calls may make it worse."""
+    CONCURRENCY = "concurrency"
+    """Too many calls at once."""
+    RATE = "rate"
+    """Too many calls or tokens in a time."""
+    QUOTA = "quota"
+    """The allowance of a window is used up until the window ends."""
+    OVERLOADED = "overloaded"
+    """The provider has too much to do; not our doing."""
+    MODEL_BUSY = "model_busy"
+    CONTEXT_OVERFLOW = "context_overflow"
+    """More tokens than the model takes."""
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    """More bytes than the endpoint takes."""
+    MALFORMED_HISTORY = "malformed_history"
+    """The messages are not in the order or shape the provider wants."""
+    BAD_REQUEST = "bad_request"
+    CONTENT_POLICY = "content_policy"
+    MODEL_UNKNOWN = "model_unknown"
+    NOT_FOUND = "not_found"
+    """Nothing answers at this URL: it is the base URL that is wrong."""
+    SERVER_ERROR = "server_error"
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"
+    """No connection: name, route, refusal, reset."""
+    TLS = "tls"
+    """The certificate does not verify; it will not next time either."""
+    OUT_OF_FILES = "out_of_files"
+    """This process or machine has no file descriptor left."""
+    TRUNCATED = "truncated"
+    """The answer ended without its terminal fact."""
+    INVALID_RESPONSE = "invalid_response"
+    """A success that is not in the dialect."""
+    UNKNOWN = "unknown"
+
+
+OUTCOME: Final[dict[FaultKind, tuple[FaultScope, FaultAction]]] = {
+    FaultKind.AUTH: (FaultScope.CREDENTIAL, FaultAction.ROTATE),
+    FaultKind.FORBIDDEN: (FaultScope.CREDENTIAL, FaultAction.FAIL_OVER),
+    FaultKind.BLOCKED: (FaultScope.ENDPOINT, FaultAction.FAIL_OVER),
+    FaultKind.NO_BALANCE: (FaultScope.ACCOUNT, FaultAction.STOP),
+    FaultKind.PLAN_EXPIRED: (FaultScope.ACCOUNT, FaultAction.STOP),
+    FaultKind.MODEL_NOT_IN_PLAN: (FaultScope.MODEL, FaultAction.STOP),
+    FaultKind.LOCKED: (FaultScope.ACCOUNT, FaultAction.STOP),
+    FaultKind.CONCURRENCY: (FaultScope.ACCOUNT, FaultAction.WAIT),
+    FaultKind.RATE: (FaultScope.ACCOUNT, FaultAction.WAIT),
+    FaultKind.QUOTA: (FaultScope.ACCOUNT, FaultAction.WAIT),
+    FaultKind.OVERLOADED: (FaultScope.ENDPOINT, FaultAction.WAIT),
+    FaultKind.MODEL_BUSY: (FaultScope.MODEL, FaultAction.WAIT),
+    FaultKind.CONTEXT_OVERFLOW: (FaultScope.REQUEST, FaultAction.COMPRESS),
+    FaultKind.PAYLOAD_TOO_LARGE: (FaultScope.REQUEST, FaultAction.COMPRESS),
+    FaultKind.MALFORMED_HISTORY: (FaultScope.REQUEST, FaultAction.FIX),
+    FaultKind.BAD_REQUEST: (FaultScope.REQUEST, FaultAction.STOP),
+    FaultKind.CONTENT_POLICY: (FaultScope.REQUEST, FaultAction.STOP),
+    FaultKind.MODEL_UNKNOWN: (FaultScope.MODEL, FaultAction.FAIL_OVER),
+    FaultKind.NOT_FOUND: (FaultScope.ENDPOINT, FaultAction.STOP),
+    FaultKind.SERVER_ERROR: (FaultScope.ENDPOINT, FaultAction.RETRY),
+    FaultKind.TIMEOUT: (FaultScope.ENDPOINT, FaultAction.RETRY),
+    FaultKind.UNREACHABLE: (FaultScope.ENDPOINT, FaultAction.RETRY),
+    FaultKind.TLS: (FaultScope.ENDPOINT, FaultAction.STOP),
+    FaultKind.OUT_OF_FILES: (FaultScope.LOCAL, FaultAction.RETRY),
+    FaultKind.TRUNCATED: (FaultScope.ENDPOINT, FaultAction.RETRY),
+    FaultKind.INVALID_RESPONSE: (FaultScope.ENDPOINT, FaultAction.RETRY),
+    # An unknown axis never speaks against another backend: only this request is in doubt.
+    FaultKind.UNKNOWN: (FaultScope.REQUEST, FaultAction.RETRY),
+}
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One failed call. `message` is the provider's own word: one line, at most 300 characters."""
+
+    kind: FaultKind
+    scope: FaultScope
+    action: FaultAction
+    message: str
+    code: str | None = None
+    """The business code, as text whatever it was on the wire."""
+    status: int | None = None
+    """The HTTP status, or the one an error inside a 200 stream states."""
+    retry_after_s: float | None = None
+    """What `Retry-After` asks for, counted from the answer."""
+    resets_at: float | None = None
+    """When the used-up window ends, in Unix seconds, if the message tells."""
+
+    @property
+    def summary(self) -> str:
+        """The fault in one line for logs and rows: kind, code or status, message."""
+        mark = self.code or (str(self.status) if self.status is not None else None)
+        return f"{self.kind} ({mark}): {self.message}" if mark else f"{self.kind}: {self.message}"

@@ -1,0 +1,105 @@
+"""`covey run GOAL`: one agent with tools, and its answer."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .common import add_home, add_json
+from .output import print_json
+
+if TYPE_CHECKING:
+    from ...protocol.messages.fleet import AgentResult
+    from ..client import AsyncFleet
+    from ..handles import AsyncAgent
+    from ..home import Home
+    from .live import LiveView
+
+HELP = "run one agent and print its answer"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the command line."""
+    parser.add_argument("goal", help="what the agent is to achieve")
+    parser.add_argument("--context", metavar="TEXT", help="what it should know")
+    parser.add_argument("--model", metavar="NAME", help="a model of the default provider, or PROVIDER/NAME")
+    parser.add_argument("--workspace", type=Path, metavar="DIR", help="where its tools work (default: this folder)")
+    parser.add_argument("--max-turns", type=int, metavar="N", help="model calls at most (default: fleet.max_turns)")
+    add_home(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run; exit code 1 if the agent failed or was stopped."""
+    from ...protocol.errors import UsageError
+    from ...protocol.messages.fleet import AgentState
+    from ..home import Home
+
+    if not args.goal.strip():
+        raise UsageError("the goal is empty; say what the agent is to achieve")
+    result = asyncio.run(_run(Home.locate(args.home), args))
+    ok = result.outcome is AgentState.DONE
+    if args.json:
+        print_json(
+            {
+                "agent": result.agent,
+                "session": result.session,
+                "outcome": result.outcome.value,
+                "text": result.text,
+                "error": result.error,
+                "turns": result.turns,
+                "calls": result.calls,
+                "prompt_tokens": result.prompt_tokens,
+                "completion_tokens": result.completion_tokens,
+            }
+        )
+    elif ok:
+        print(result.text)
+    else:
+        import sys
+
+        print(f"covey: the agent {result.outcome.value}: {result.error}", file=sys.stderr)
+    return 0 if ok else 1
+
+
+async def _run(home: Home, args: argparse.Namespace) -> AgentResult:
+    from ...protocol.messages.broker import Priority
+    from ..visit import visit
+    from .live import LiveView
+
+    async with visit(home, name="covey run") as fleet:
+        agent = await fleet.spawn(
+            args.goal,
+            context=args.context,
+            model=args.model,
+            workspace=args.workspace,
+            max_turns=args.max_turns,
+            source="run",
+            priority=Priority.INTERACTIVE,
+        )
+        with LiveView(wanted=not args.json) as view:
+            watcher = asyncio.create_task(_watch(fleet, agent, view))
+            try:
+                return await agent.result()
+            except asyncio.CancelledError:
+                await asyncio.shield(agent.stop())
+                raise
+            finally:
+                watcher.cancel()
+
+
+async def _watch(fleet: AsyncFleet, agent: AsyncAgent, view: LiveView) -> None:
+    from .live import Row
+    from .swarm import REFRESH_S
+
+    while view.is_on:
+        family = {agent.id}
+        rows = []
+        for one in await fleet.agents():
+            if one.id in family or one.parent in family:
+                family.add(one.id)
+                rows.append(Row(one.id, one.worker or "", one.state.value, one.turn, one.tokens))
+        view.show(rows, f"{sum(row.tokens for row in rows)} tokens")
+        await asyncio.sleep(REFRESH_S)

@@ -1,0 +1,399 @@
+"""What other programs embed: `Fleet` (blocking) and `AsyncFleet`.
+
+    with Fleet.connect() as fleet:
+        with fleet.slot("https://api.z.ai/api/coding/paas/v4", model="glm-5", api_key=key) as slot:
+            ...                                   # one provider call
+            slot.record_usage(answer["usage"])
+
+A fleet object belongs to the process that made it, an `AsyncFleet` also to its loop. When the fleet itself ends, every
+open wait ends with `FleetLost`. A program that dies loses its slots at once; what it had recorded is adopted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from ..protocol.destination import fingerprint
+from ..protocol.errors import FleetLost, NoFleet
+from ..protocol.ids import AgentId, CallId, Incarnation, SessionId
+from ..protocol.messages.broker import Acquire, BrokerReply, Destination, Priority
+from ..protocol.messages.fleet import (
+    Agents,
+    AgentSpec,
+    AgentsQuery,
+    AgentView,
+    RootReply,
+    Shutdown,
+    ShuttingDown,
+    Spawn,
+    Status,
+    StatusQuery,
+)
+from ..protocol.messages.ledger import CallRecorded, CallStatus, LedgerReply
+from ..protocol.peer import Peer
+from ..protocol.settings import ModelSettings
+from ..protocol.usage import Usage
+from ..storage.outbox import Outbox
+from ..storage.owners import me
+from .handles import Agent, AsyncAgent, Slot
+from .home import Home, RootInfo
+from .link import Link
+from .records import Records
+from .reports import usage_from
+from .running import running_root
+from .slots import Slots
+from .sockets import make_context
+
+T = TypeVar("T")
+
+DEFAULT_TOOLS = ("read_file", "write_file", "list_files", "terminal", "delegate_task")
+
+
+def new_agent_id() -> AgentId:
+    """A fresh name for an agent."""
+    return AgentId(f"ag_{secrets.token_hex(6)}")
+
+
+def new_session_id() -> SessionId:
+    """A fresh name for a session."""
+    return SessionId(f"ses_{secrets.token_hex(6)}")
+
+
+def new_call_id() -> CallId:
+    """A fresh name for a call."""
+    return CallId(f"call_{secrets.token_hex(8)}")
+
+
+class AsyncFleet:
+    """The running fleet of a home, for use in one asyncio loop."""
+
+    def __init__(self, home: Home, info: RootInfo, *, name: str) -> None:
+        self.home = home
+        incarnation = Incarnation(f"{os.getpid()}-{secrets.token_hex(6)}")
+        self.me = Peer(role="client", name=name, incarnation=incarnation, owner=me())
+        self._loop = asyncio.get_running_loop()
+        self._sockets = Path(info.sockets)
+        self._context = make_context()
+        self._links: list[Link] = []
+        self._records: Records | None = None
+        self._slots: Slots | None = None
+        self.root = self._link("root", RootReply)
+        self._ledger: Link | None = None
+        self._root_pidfd = os.pidfd_open(info.pid)
+        self._loop.add_reader(self._root_pidfd, self._root_died)
+        self._closed = False
+
+    @classmethod
+    async def join(cls, home: Home, *, name: str = "client", timeout_s: float = 10.0) -> AsyncFleet:
+        """The fleet that runs in `home`; raises `NoFleet`, or `AskTimeout` for one that does not answer."""
+        info = running_root(home)
+        if info is None:
+            raise NoFleet(str(home.path))
+        try:
+            fleet = cls(home, info, name=name)
+        except ProcessLookupError:
+            raise NoFleet(str(home.path)) from None
+        try:
+            await fleet.root.opened(timeout_s=timeout_s)
+            broker = fleet._link("broker", BrokerReply)
+            fleet._slots = await Slots.connect(broker, timeout_s=timeout_s)
+        except BaseException:
+            await fleet.close()
+            raise
+        return fleet
+
+    @property
+    def slots(self) -> Slots:
+        """The broker's door."""
+        assert self._slots is not None, "the fleet was not joined"
+        return self._slots
+
+    @property
+    def records(self) -> Records:
+        """The ledger's door; opened when it is first used."""
+        if self._records is None:
+            self.home.prepare()
+            outbox = Outbox(self.home.outbox, role=self.me.role, incarnation=self.me.incarnation)
+            self._records = Records(self._link("ledger", LedgerReply), outbox)
+        return self._records
+
+    def slot(
+        self,
+        base_url: str,
+        *,
+        model: str,
+        api_key: str | None = None,
+        session: str | None = None,
+        timeout: float | None = None,
+        provider: str | None = None,
+        priority: Priority = Priority.AGENT,
+        accounted: bool = True,
+        portal: Portal | None = None,
+    ) -> Slot:
+        """A slot for one call to `base_url`; nothing is taken before it is entered.
+
+        `api_key` only tells accounts apart: it is hashed here and never leaves this process. `timeout` bounds the wait
+        in seconds (None: the provider's configured one). Entering raises `SlotTimeout` or `QueueFull`; the provider was
+        not contacted then. `accounted=False` for a call that somebody else records.
+        """
+        destination = Destination(base_url=base_url, credential=fingerprint(api_key), provider=provider)
+        request = Acquire(
+            call=new_call_id(),
+            destination=destination,
+            model=model,
+            session=SessionId(session) if session is not None else None,
+            tree=session or self.me.incarnation,
+            priority=priority,
+            timeout_s=timeout,
+            accounted=accounted,
+        )
+        return Slot(self, portal, request)
+
+    def record_usage(
+        self,
+        usage: Usage | Mapping[str, Any] | None,
+        *,
+        base_url: str,
+        model: str,
+        provider: str = "",
+        session: str | None = None,
+        call: str | None = None,
+        status: CallStatus = CallStatus.COMPLETED,
+    ) -> CallId:
+        """Keep the account of a call that was made without a slot (inside one, use `slot.record_usage`).
+
+        The same `call` again changes a row only where it knows more. Returns the call's id.
+        """
+        call_id = CallId(call) if call is not None else new_call_id()
+        known = usage_from(usage)
+        self.records.record(
+            CallRecorded(
+                call=call_id,
+                provider=provider,
+                base_url=base_url,
+                model=model,
+                status=status,
+                started_at_ms=int(time.time() * 1000),
+                usage=known,
+                session=SessionId(session) if session is not None else None,
+            )
+        )
+        return call_id
+
+    async def spawn(
+        self,
+        goal: str,
+        *,
+        context: str | None = None,
+        model: str | None = None,
+        workspace: str | Path | None = None,
+        tools: tuple[str, ...] = DEFAULT_TOOLS,
+        max_turns: int | None = None,
+        source: str = "client",
+        priority: Priority = Priority.AGENT,
+    ) -> AsyncAgent:
+        """Run an agent in the fleet. `model` is a name at the default provider, or `provider/name`.
+
+        Raises `RemoteError` if the fleet refuses it (no such provider, too many agents).
+        """
+        agent = new_agent_id()
+        spec = AgentSpec(
+            agent=agent,
+            session=new_session_id(),
+            goal=goal,
+            context=context,
+            model=ModelSettings(provider="", name=model) if model else None,
+            workspace=_absolute(workspace),
+            tools=tools,
+            tree=agent,
+            max_turns=max_turns or 0,
+            source=source,
+            priority=priority,
+        )
+        await self.root.ask(Spawn(spec=spec), timeout_s=30.0)
+        return AsyncAgent(self, spec)
+
+    async def agents(self) -> tuple[AgentView, ...]:
+        """All agents the fleet remembers, and what they do."""
+        return cast(Agents, await self.root.ask(AgentsQuery(), timeout_s=10.0)).agents
+
+    async def status(self, *, deadline_s: float = 1.0) -> Status:
+        """Processes, budgets, agents and the ledger, as they are now."""
+        return cast(Status, await self.root.ask(StatusQuery(deadline_s=deadline_s), timeout_s=deadline_s + 5.0))
+
+    async def shut_down(self, reason: str) -> ShuttingDown:
+        """Ask the root to stop the tree; returns when it has begun."""
+        return cast(ShuttingDown, await self.root.ask(Shutdown(reason=reason), timeout_s=10.0))
+
+    async def close(self, *, timeout_s: float = 5.0) -> None:
+        """Leave the fleet: records are flushed, slots given back. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._records is not None:
+            await self._records.close(timeout_s=timeout_s)
+        for link in self._links:
+            await link.settle(timeout_s=1.0)
+            link.close()
+        self._loop.remove_reader(self._root_pidfd)
+        os.close(self._root_pidfd)
+        self._context.term()
+
+    def _link(self, service: str, replies: Any) -> Link:
+        link = Link(
+            self._context,
+            path=str(self._sockets / f"{service}.sock"),
+            service=service,
+            me=self.me,
+            replies=replies,
+        )
+        self._links.append(link)
+        return link
+
+    def _root_died(self) -> None:
+        self._loop.remove_reader(self._root_pidfd)
+        for link in self._links:
+            link.fail(FleetLost(str(self.home.path), "a request"))
+
+
+class Portal:
+    """A thread that runs a loop for callers that have none. One per blocking fleet."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="covey-fleet", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` over there and wait; an interrupted wait (Ctrl-C) cancels it and waits for its end."""
+        assert os.getpid() == self._pid, "a Fleet does not survive fork(): connect again in the child"
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def awaiting(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` over there and await it from another loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def soon(self, function: Callable[..., None], *args: Any) -> None:
+        """Call `function` over there, in order, without waiting."""
+        self._loop.call_soon_threadsafe(function, *args)
+
+    def close(self) -> None:
+        """Stop the loop and join the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5.0)
+        self._loop.close()
+
+
+class Fleet:
+    """The running fleet of a home, for programs without a loop. Its methods may be called from any thread."""
+
+    def __init__(self, fleet: AsyncFleet, portal: Portal) -> None:
+        self._fleet = fleet
+        self._portal = portal
+
+    @classmethod
+    @contextmanager
+    def connect(
+        cls, home: str | Path | None = None, *, start: bool = True, name: str = "client", timeout: float = 15.0
+    ) -> Iterator[Fleet]:
+        """Join the fleet of `home` (default: `$COVEY_HOME` or `~/.covey`).
+
+        Without one, bring it up in the background (it stays), or raise `NoFleet` if `start` is false.
+        """
+        portal = Portal()
+        try:
+            fleet = portal.call(_join(home, start=start, name=name, timeout_s=timeout))
+            try:
+                yield cls(fleet, portal)
+            finally:
+                portal.call(fleet.close())
+        finally:
+            portal.close()
+
+    @classmethod
+    @asynccontextmanager
+    async def aconnect(
+        cls, home: str | Path | None = None, *, start: bool = True, name: str = "client", timeout: float = 15.0
+    ) -> AsyncIterator[AsyncFleet]:
+        """The same for asyncio programs."""
+        fleet = await _join(home, start=start, name=name, timeout_s=timeout)
+        try:
+            yield fleet
+        finally:
+            await fleet.close()
+
+    def slot(
+        self,
+        base_url: str,
+        *,
+        model: str,
+        api_key: str | None = None,
+        session: str | None = None,
+        timeout: float | None = None,
+        provider: str | None = None,
+        priority: Priority = Priority.AGENT,
+        accounted: bool = True,
+    ) -> Slot:
+        """A slot for one call; see `AsyncFleet.slot`."""
+        return self._fleet.slot(
+            base_url,
+            model=model,
+            api_key=api_key,
+            session=session,
+            timeout=timeout,
+            provider=provider,
+            priority=priority,
+            accounted=accounted,
+            portal=self._portal,
+        )
+
+    def record_usage(self, usage: Usage | Mapping[str, Any] | None, **where: Any) -> CallId:
+        """Keep the account of a call made without a slot; see `AsyncFleet.record_usage`."""
+
+        async def record() -> CallId:
+            return self._fleet.record_usage(usage, **where)
+
+        return self._portal.call(record())
+
+    def flush(self, *, timeout: float = 10.0) -> None:
+        """Return once everything recorded so far is in state.db."""
+        self._portal.call(self._fleet.records.flush(timeout_s=timeout))
+
+    def spawn(self, goal: str, **how: Any) -> Agent:
+        """Run an agent in the fleet; see `AsyncFleet.spawn`."""
+        return Agent(self._portal.call(self._fleet.spawn(goal, **how)), self._portal)
+
+    def agents(self) -> tuple[AgentView, ...]:
+        """All agents the fleet remembers, and what they do."""
+        return self._portal.call(self._fleet.agents())
+
+    def status(self, *, deadline_s: float = 1.0) -> Status:
+        """Processes, budgets, agents and the ledger, as they are now."""
+        return self._portal.call(self._fleet.status(deadline_s=deadline_s))
+
+
+def _absolute(workspace: str | Path | None) -> str:
+    return str(Path(workspace or Path.cwd()).resolve())
+
+
+async def _join(home: str | Path | None, *, start: bool, name: str, timeout_s: float) -> AsyncFleet:
+    where = Home.locate(home)
+    if running_root(where) is None and start:
+        from .launch import launch
+
+        await asyncio.to_thread(launch, where, timeout_s=timeout_s)
+    return await AsyncFleet.join(where, name=name, timeout_s=timeout_s)

@@ -1,0 +1,180 @@
+"""config.yaml to `Settings`: defaults filled in, built-in providers merged key by key with what the user wrote.
+
+A file is accepted whole or refused whole. A missing or empty one is all defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from ..protocol.destination import is_zai
+from ..protocol.errors import ConfigError, ConfigErrors
+from ..protocol.settings import (
+    FleetSettings,
+    ModelSettings,
+    ProviderSettings,
+    Settings,
+    builtin_providers,
+)
+from . import config_keys as keys
+from .config_entries import Entries, read_entries
+from .config_kinds import Scalar
+from .config_text import read_text
+
+
+class Origin(StrEnum):
+    """Where an effective value comes from."""
+
+    FILE = "file"
+    BUILTIN = "built in"
+    DEFAULT = "default"
+
+
+class Effective(msgspec.Struct, frozen=True, kw_only=True):
+    """A key's value as the fleet sees it; `line` only for values from the file."""
+
+    key: str
+    value: Scalar
+    origin: Origin
+    line: int | None = None
+
+
+class ConfigWarning(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is allowed and probably not meant."""
+
+    file: str
+    line: int | None
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line is not None else self.file
+        return f"{place}: {self.key}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A file that can be used."""
+
+    settings: Settings
+    values: tuple[Effective, ...]
+    """Every key of the table, once for each provider, in the table's order."""
+    warnings: tuple[ConfigWarning, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A file that cannot be used: at least one error, in the order of the file."""
+
+    errors: tuple[ConfigError, ...]
+
+    def as_error(self) -> ConfigError:
+        """One exception for all of them."""
+        return self.errors[0] if len(self.errors) == 1 else ConfigErrors(self.errors)
+
+
+def load(path: Path) -> Accepted:
+    """Read a file that has to be usable; raises `ConfigError` (`ConfigErrors` for several)."""
+    match examine(read_text(path), str(path)):
+        case Refused() as refused:
+            raise refused.as_error()
+        case Accepted() as accepted:
+            return accepted
+
+
+def examine(text: str, file: str) -> Accepted | Refused:
+    """Check `text` as the content of `file`, which is not read."""
+    entries = read_entries(text, file)
+    values = _effective(entries)
+    _check_together(entries, values)
+    if entries.errors:
+        return Refused(tuple(sorted(entries.errors, key=lambda error: error.line or 0)))
+    return Accepted(_settings(values), tuple(values.values()), tuple(_warnings(entries.file, values)))
+
+
+def _effective(entries: Entries) -> dict[str, Effective]:
+    """All keys with the values they have, whether or not they make sense together."""
+    found: dict[str, Effective] = {}
+    for provider in _provider_names(entries):
+        for key in keys.provider_keys():
+            path = ("providers", provider, key.field)
+            found[".".join(path)] = _effective_value(entries, path, key)
+    for key in keys.KEYS:
+        if keys.NAME not in key.path:
+            found[key.pattern] = _effective_value(entries, key.path, key)
+    return found
+
+
+def _provider_names(entries: Entries) -> list[str]:
+    configured = (path[1] for path in entries.sections if path[0] == "providers" and len(path) == 2)
+    return list(dict.fromkeys((*builtin_providers(), *configured)))
+
+
+def _effective_value(entries: Entries, path: keys.Path, key: keys.Key) -> Effective:
+    name = ".".join(path)
+    if entry := entries.values.get(path):
+        return Effective(key=name, value=entry.value, origin=Origin.FILE, line=entry.line)
+    builtin = builtin_providers().get(path[1]) if path[0] == "providers" else None
+    value = getattr(builtin, key.field) if builtin else None
+    if value is not None and value != key.default:
+        return Effective(key=name, value=value, origin=Origin.BUILTIN)
+    return Effective(key=name, value=key.default, origin=Origin.DEFAULT)
+
+
+def _check_together(entries: Entries, values: dict[str, Effective]) -> None:
+    """Check what one key alone cannot tell, where the keys by themselves are right."""
+    refused = {error.key for error in entries.errors}
+    for path, line in entries.sections.items():
+        key = ".".join((*path, "base_url"))
+        if len(path) == 2 and key not in refused and values[key].value is None:
+            entries.refuse((*path, "base_url"), line, "is missing", keys.BASE_URL.kind.valid)
+    provider, names = values["model.provider"], _provider_names(entries)
+    if provider.value is not None and provider.value not in names and "providers" not in refused:
+        line = entries.values["model", "provider"].line
+        entries.refuse(("model", "provider"), line, f"there is no provider {provider.value}", " or ".join(names))
+
+
+def _settings(values: dict[str, Effective]) -> Settings:
+    providers = {name: _provider(name, values) for name in _names(values)}
+    return Settings(providers=providers, model=_model(values), fleet=_fleet(values))
+
+
+def _names(values: dict[str, Effective]) -> list[str]:
+    return [key.split(".")[1] for key in values if key.startswith("providers.") and key.endswith(".base_url")]
+
+
+def _provider(name: str, values: dict[str, Effective]) -> ProviderSettings:
+    of = {key.field: values[f"providers.{name}.{key.field}"].value for key in keys.provider_keys()}
+    settings = {**of, "name": name, "max_concurrent": of["max_concurrent"] or None}
+    return msgspec.convert(settings, ProviderSettings)
+
+
+def _model(values: dict[str, Effective]) -> ModelSettings | None:
+    provider, name = values["model.provider"].value, values["model.name"].value
+    if provider is None or name is None:
+        return None
+    return msgspec.convert({"provider": provider, "name": name}, ModelSettings)
+
+
+def _fleet(values: dict[str, Effective]) -> FleetSettings:
+    of = {key.field: values[key.pattern].value for key in keys.KEYS if key.path[0] == "fleet"}
+    return msgspec.convert(of, FleetSettings)
+
+
+def _warnings(file: str, values: dict[str, Effective]) -> list[ConfigWarning]:
+    found = []
+    for name in _names(values):
+        limit = values[f"providers.{name}.max_concurrent"]
+        if limit.value == 0 and is_zai(str(values[f"providers.{name}.base_url"].value)):
+            message = "no limit, but Z.AI refuses calls above the account's; 2 is known to hold"
+            found.append(ConfigWarning(file=file, line=limit.line, key=limit.key, message=message))
+    provider, model = values["model.provider"], values["model.name"]
+    if (provider.value is None) != (model.value is None):
+        missing, present = (provider, model) if provider.value is None else (model, provider)
+        message = f"is not set, so there is no default model ({present.key} alone does not make one)"
+        found.append(ConfigWarning(file=file, line=present.line, key=missing.key, message=message))
+    return found

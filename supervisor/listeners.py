@@ -1,0 +1,117 @@
+"""Listening Unix sockets that we bind ourselves, hold in the root and hand down.
+
+libzmq's own bind takes a path away from whoever lives there and leaves permissions to the umask. Ours are 0600 in a
+0700 folder from the first moment on, and outlive the service that serves them: whoever connects while it is being
+replaced waits in the backlog and is answered by its successor.
+
+A service gives a *copy* of the descriptor to its socket, because libzmq closes what it is given:
+`socket.setsockopt(zmq.USE_FD, os.dup(fd)); socket.bind(f"ipc://{path}")`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+from ..protocol.errors import CoveyError
+
+PATH_BYTES_MAX = 107
+"""What a Unix socket address holds on Linux, without the final NUL."""
+
+BACKLOG = 1024
+
+
+class SocketPathTooLong(CoveyError):
+    """A socket cannot have this path; nothing was made. A home nearer to the root of the file system helps."""
+
+    def __init__(self, path: str, length: int) -> None:
+        super().__init__(f"socket path of {length} bytes, at most {PATH_BYTES_MAX} are possible: {path}")
+        self.path, self.length = path, length
+
+
+class FolderNotPrivate(CoveyError):
+    """The folder for sockets belongs to somebody else, or is none; nothing was made in it."""
+
+    def __init__(self, folder: str, problem: str) -> None:
+        super().__init__(f"{folder} {problem}; sockets need a folder of our own")
+        self.folder, self.problem = folder, problem
+
+
+class Listener:
+    """A listening socket at `path`. Owned by the root; close-on-exec, as its copies in other processes are."""
+
+    def __init__(self, path: Path, sock: socket.socket, identity: tuple[int, int]) -> None:
+        self.path = path
+        self._sock = sock
+        self._identity = identity
+
+    def fileno(self) -> int:
+        """The descriptor, to be handed down; it stays ours."""
+        return self._sock.fileno()
+
+    def is_in_place(self) -> bool:
+        """Whether whoever connects to `path` reaches us: cleaners remove sockets, and others may take their place."""
+        return _identity(self.path) == self._identity
+
+    def remove(self) -> None:
+        """Stop listening here and take the path away, if it still is ours. Copies elsewhere go on listening."""
+        if self.is_in_place():
+            self.path.unlink(missing_ok=True)
+        self._sock.close()
+
+
+def listen(path: Path) -> Listener:
+    """Listen at `path`, in a folder that is made private if need be; raises `SocketPathTooLong`, `FolderNotPrivate`.
+
+    The caller owns the home (it holds its lock), so whatever stands at `path` is a leftover and is replaced. Whoever
+    connects meanwhile finds the old socket or ours, never nothing.
+    """
+    # Made beside its place and moved there. The name is short, and the place itself must fit as well.
+    beside = path.with_name(f".{os.getpid():x}")
+    for name in (path, beside):
+        check_length(name)
+    make_private(path.parent)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # On Linux a socket's path gets the mode the socket has when it is bound: no moment with a wider one.
+        os.fchmod(sock.fileno(), 0o600)
+        beside.unlink(missing_ok=True)
+        sock.bind(os.fsencode(beside))
+        sock.listen(BACKLOG)
+        identity = _identity(beside)
+        assert identity is not None, "nobody but us works in a private folder"
+        beside.rename(path)
+    except BaseException:
+        sock.close()
+        beside.unlink(missing_ok=True)
+        raise
+    return Listener(path, sock, identity)
+
+
+def check_length(path: Path) -> None:
+    """Raise `SocketPathTooLong` for a path that no socket can have, measured in bytes."""
+    length = len(os.fsencode(path))
+    if length > PATH_BYTES_MAX:
+        raise SocketPathTooLong(str(path), length)
+
+
+def make_private(folder: Path) -> None:
+    """Make sure that `folder` exists, is ours and is closed to others (0700); raises `FolderNotPrivate`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise FolderNotPrivate(str(folder), "is a link")
+    if found.st_uid != os.geteuid():
+        raise FolderNotPrivate(str(folder), f"belongs to user {found.st_uid}")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        folder.chmod(0o700)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

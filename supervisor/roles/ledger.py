@@ -1,0 +1,57 @@
+"""The ledger's process: the socket in front of the one writer of state.db."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from ...actors.ledger import LedgerWriter
+from ...actors.ports import Request
+from ...protocol.errors import CoveyError
+from ...protocol.messages.base import Failed, Wire
+from ...protocol.messages.ledger import Append, Committed, LedgerRequest
+from ..hub import Hub
+from ..service import Service, run_service
+from ..zygote_wire import SpawnArguments
+
+CLOSE_S = 8.0
+
+
+def main(role: str, arguments: SpawnArguments, fds: Mapping[str, int]) -> int:
+    """Serve until SIGTERM; an error of state.db that cannot be served ends the process."""
+    return run_service(arguments.payload, lambda service: _serve(service, fds["ledger"]))
+
+
+async def _serve(service: Service, listener_fd: int) -> None:
+    writer = LedgerWriter(service.home.state_db, service.home.outbox)
+    await writer.start()
+    writer.ended.add_done_callback(lambda ended: service.stop_asked.set())
+    hub = Hub(
+        service.context,
+        path=service.socket_path("ledger"),
+        listener_fd=os.dup(listener_fd),
+        me=service.me,
+        requests=LedgerRequest,
+        on_request=partial(_answer, writer),
+    )
+    await service.ready()
+    await service.stop_asked.wait()
+    hub.close()
+    await writer.close(timeout_s=CLOSE_S)
+
+
+def _answer(writer: LedgerWriter, request: Request[LedgerRequest]) -> None:
+    body = request.body
+    try:
+        if isinstance(body, Append):
+            entries = tuple(enumerate(body.records, body.first))
+            writer.submit(request.peer.incarnation, entries, partial(_committed, request.reply))
+        else:
+            writer.query(body, request.reply)
+    except CoveyError as error:
+        request.reply(Failed(kind=type(error).__name__, message=str(error)))
+
+
+def _committed(reply: Callable[[Wire], None], upto: int) -> None:
+    reply(Committed(upto=upto))

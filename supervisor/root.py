@@ -1,0 +1,285 @@
+"""The root supervisor: owns the home, its sockets and its processes; runs no agent code.
+
+Order matters at the start: the home's lock first (nothing is touched before it is ours), then the zygote (forked while
+there is one thread and no ZeroMQ context), then the sockets, then the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ..actors.ports import Request
+from ..protocol.errors import AlreadyRunning
+from ..protocol.ids import Incarnation
+from ..protocol.messages.broker import BrokerReply
+from ..protocol.messages.fleet import ProcessView, RootRequest, WorkerReply
+from ..protocol.messages.ledger import LedgerReply
+from ..protocol.peer import Peer
+from ..protocol.settings import Settings
+from ..protocol.version import VERSION
+from ..storage.locks import FileLock, take
+from ..storage.logs import log_event
+from ..storage.owners import me
+from .config import load
+from .desk import Desk
+from .home import SOCKET_NAMES, Home, RootInfo
+from .hub import Hub
+from .keeper import Keeper
+from .launch import Ready
+from .link import Link
+from .listeners import Listener, listen
+from .logs import log_to_stderr
+from .service import ServiceArguments
+from .sockets import make_context
+from .spec import ChildSpec, Plan, TreeSpec, plan
+from .vitals import vitals
+from .zygote_client import ZygoteClient, start_zygote
+
+log = logging.getLogger(__name__)
+
+
+def run_root(home: Home, *, ready_fd: int | None, leash_fd: int | None, talk: bool) -> int:
+    """Be the root of `home` until it is stopped; the exit code. Raises `AlreadyRunning` and `ConfigError` before.
+
+    `ready_fd` gets one JSON line (`launch.Ready`) when the fleet serves. When `leash_fd` reaches its end, the fleet
+    stops. `talk` tells a person at the terminal what happens.
+    """
+    home.prepare()
+    lock = _own(home)
+    log_to_stderr(level=logging.WARNING if talk else logging.INFO)
+    accepted = load(home.config)
+    for warning in accepted.warnings:
+        log_event(log, "config_warning", level=logging.WARNING, warning=str(warning))
+    zygote = start_zygote()
+    sockets = home.prepare_sockets()
+    listeners = {name: listen(sockets / f"{name}.sock") for name in SOCKET_NAMES}
+    owner = me()
+    info = RootInfo(
+        pid=owner.pid,
+        start_ticks=owner.start_ticks,
+        boot_id=owner.boot_id,
+        sockets=str(sockets),
+        incarnation=Incarnation(secrets.token_hex(6)),
+        version=VERSION,
+        started_unix=time.time(),
+    )
+    info.write(home.root_info)
+    root = _Root(home, accepted.settings, info, zygote, listeners, ready_fd=ready_fd, leash_fd=leash_fd, talk=talk)
+    try:
+        return asyncio.run(root.serve())
+    finally:
+        home.root_info.unlink(missing_ok=True)
+        for listener in listeners.values():
+            listener.remove()
+        lock.close()
+
+
+def fleet_plan(settings: Settings) -> Plan:
+    """The processes of a fleet: ledger and broker first, then the workers."""
+    workers = tuple(
+        ChildSpec(name=f"worker-{number}", role="worker", rank=2, shutdown_s=8.0)
+        for number in range(1, settings.fleet.workers + 1)
+    )
+    services = (
+        ChildSpec(name="ledger", role="ledger", rank=1, shutdown_s=10.0),
+        ChildSpec(name="broker", role="broker", rank=1, shutdown_s=5.0),
+    )
+    return plan(TreeSpec(children=services + workers))
+
+
+class _Root:
+    """The root inside its loop."""
+
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        info: RootInfo,
+        zygote: ZygoteClient,
+        listeners: dict[str, Listener],
+        *,
+        ready_fd: int | None,
+        leash_fd: int | None,
+        talk: bool,
+    ) -> None:
+        self._home = home
+        self._settings = settings
+        self._info = info
+        self._zygote = zygote
+        self._listeners = listeners
+        self._ready_fd = ready_fd
+        self._leash_fd = leash_fd
+        self._talk = talk
+        self._began = time.monotonic()
+        self._interrupts = 0
+
+    async def serve(self) -> int:
+        """Bring the fleet up, serve until it is down."""
+        context = make_context()
+        self_peer = Peer(role="root", name="root", incarnation=self._info.incarnation, owner=me())
+        self._keeper = Keeper(
+            plan=fleet_plan(self._settings),
+            home=self._home,
+            zygote=self._zygote,
+            boot=self._info.incarnation,
+            seed=secrets.randbits(32),
+            arguments_for=self._arguments_for,
+            listeners_for=self._listeners_for,
+            on_ended=self._child_ended,
+        )
+        links = {
+            name: Link(context, path=self._path(name), service=name, me=self_peer, replies=replies)
+            for name, replies in (("broker", BrokerReply), ("ledger", LedgerReply))
+        }
+        self._desk = Desk(
+            home=str(self._home.path),
+            settings=self._settings,
+            tree=self,
+            broker=links["broker"],
+            ledger=links["ledger"],
+            clock=time.monotonic,
+        )
+        self._hub = Hub(
+            context,
+            path=self._path("root"),
+            listener_fd=os.dup(self._listeners["root"].fileno()),
+            me=self_peer,
+            requests=RootRequest,
+            replies=WorkerReply,
+            on_request=self._on_request,
+        )
+        self._desk.attach(self._hub)
+        self._listen_for_the_end()
+        self._keeper.start()
+        announcer = asyncio.create_task(self._announce())
+        try:
+            await self._keeper.all_stopped.wait()
+        finally:
+            announcer.cancel()
+            await self._desk.close()
+            self._hub.close()
+            for link in links.values():
+                link.close()
+            context.destroy(linger=50)
+            self._keeper.close()
+        return self._farewell()
+
+    # --- the tree, as the desk needs it --------------------------------------------------------------------------
+
+    def service_ready(self, peer: Peer) -> None:
+        """See `desk.Tree`."""
+        self._keeper.service_ready(peer)
+
+    def stop(self, reason: str) -> None:
+        """See `desk.Tree`."""
+        self._keeper.stop(reason)
+
+    def processes(self) -> tuple[ProcessView, ...]:
+        """See `desk.Tree`."""
+        seen = vitals(os.getpid())
+        root = ProcessView(
+            role="root",
+            name="root",
+            pid=os.getpid(),
+            uptime_s=round(time.monotonic() - self._began, 3),
+            restarts=0,
+            rss_mb=seen.rss_mb,
+            threads=seen.threads,
+        )
+        return (root, *self._keeper.processes())
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _on_request(self, request: Request[RootRequest]) -> None:
+        self._desk.on_request(request)
+
+    def _arguments_for(self, spec: ChildSpec, life: Incarnation) -> ServiceArguments:
+        return ServiceArguments(
+            home=str(self._home.path),
+            sockets=self._info.sockets,
+            fleet=self._info.incarnation,
+            role=spec.role,
+            name=spec.name,
+            incarnation=life,
+            settings=self._settings,
+        )
+
+    def _listeners_for(self, spec: ChildSpec) -> dict[str, Listener]:
+        return {spec.name: self._listeners[spec.name]} if spec.name in self._listeners else {}
+
+    def _child_ended(self, spec: ChildSpec, life: Incarnation) -> None:
+        self._hub.forget(life, spec.role)
+        if spec.role == "worker":
+            self._desk.worker_lost(spec.name)
+
+    def _path(self, name: str) -> str:
+        return str(Path(self._info.sockets) / f"{name}.sock")
+
+    def _listen_for_the_end(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop, "SIGTERM")
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        loop.add_signal_handler(signal.SIGHUP, self.stop, "SIGHUP")
+        if self._leash_fd is not None:
+            loop.add_reader(self._leash_fd, self._leash_ended)
+
+    def _interrupted(self) -> None:
+        self._interrupts += 1
+        if self._interrupts == 1:
+            if self._talk:
+                print("\nstopping … (Ctrl-C again kills)", file=sys.stderr)  # noqa: T201 - a person waits
+            self.stop("SIGINT")
+        else:
+            self._keeper.hurry()
+
+    def _leash_ended(self) -> None:
+        assert self._leash_fd is not None, "the reader was set for it"
+        asyncio.get_running_loop().remove_reader(self._leash_fd)
+        self.stop("the command that started the fleet has ended")
+
+    async def _announce(self) -> None:
+        await self._keeper.all_ready.wait()
+        processes = self.processes()
+        ready = Ready(pid=os.getpid(), processes=len(processes), ready_s=round(time.monotonic() - self._began, 3))
+        log_event(log, "fleet_ready", processes=ready.processes, ready_s=ready.ready_s)
+        if self._ready_fd is not None:
+            with suppress(BrokenPipeError):
+                os.write(self._ready_fd, msgspec.json.encode(ready) + b"\n")
+            os.close(self._ready_fd)
+        if self._talk:
+            names = ", ".join(process.name for process in processes)
+            print(  # noqa: T201 - a person waits
+                f"covey is up in {self._home.path}: {names} (root pid {ready.pid}, ready after {ready.ready_s:.2f} s)\n"
+                "stop it with Ctrl-C or `covey down`",
+                flush=True,
+            )
+
+    def _farewell(self) -> int:
+        why = self._keeper.escalated
+        log_event(log, "fleet_stopped")
+        if self._talk and why is None:
+            print(f"stopped the fleet in {self._home.path}")  # noqa: T201 - a person waits
+        if why is not None:
+            text = f"covey: {why.child} ended too often ({why.reason}); see {self._home.logs / why.child}.log"
+            print(text, file=sys.stderr)  # noqa: T201 - a person waits
+        return 0 if why is None else 1
+
+
+def _own(home: Home) -> FileLock:
+    lock = take(home.root_lock, create=True)
+    if lock is None:
+        pid = home.root_lock.read_text().strip()
+        raise AlreadyRunning(str(home.path), int(pid) if pid.isdigit() else None)
+    os.ftruncate(lock.fd, 0)
+    os.write(lock.fd, f"{os.getpid()}\n".encode())
+    return lock

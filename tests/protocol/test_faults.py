@@ -1,0 +1,354 @@
+"""The fault table, row by row, with bodies as providers send them; and bodies that nobody should send."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.protocol.fault_evidence import MAX_MESSAGE_CHARS, read_evidence
+from covey.protocol.fault_kinds import OUTCOME
+from covey.protocol.fault_table import TABLE
+from covey.protocol.faults import (
+    MAX_RETRY_AFTER_S,
+    FaultAction,
+    FaultKind,
+    FaultScope,
+    classify,
+    fault_named,
+    retry_after_s,
+)
+
+TRACE: Final = "20260912001903f3a1c09b7d5e4f21"
+K = FaultKind
+
+
+def openai(code: object, message: str, **more: object) -> bytes:
+    return json.dumps({"error": {"code": code, "message": message, **more}}, ensure_ascii=False).encode()
+
+
+def anthropic(kind: str, message: str, **more: object) -> bytes:
+    return json.dumps({"type": "error", "error": {"type": kind, "message": message, **more}}).encode()
+
+
+ZAI: Final = [
+    (1000, 401, "Authentication Failed", K.AUTH),
+    (1001, 401, "Authentication parameter not received in Header, unable to authenticate", K.AUTH),
+    (1002, 401, "Invalid Authentication Token, please confirm the correct transmission", K.AUTH),
+    (1003, 401, "Authentication Token expired, please regenerate/obtain", K.AUTH),
+    (1004, 401, "Authentication failed with the provided Authentication Token", K.AUTH),
+    (1100, 429, "Account Read/Write", K.SERVER_ERROR),
+    (1110, 429, "Your account is currently inactive. Please check your account information", K.LOCKED),
+    (1111, 429, "Your account does not exist", K.LOCKED),
+    (1112, 429, "Your account has been locked, please contact customer service to unlock", K.LOCKED),
+    (1113, 429, "Insufficient balance or no resource package. Please recharge.", K.NO_BALANCE),
+    (1120, 429, "Unable to successfully access your account, please try again later", K.SERVER_ERROR),
+    (1121, 429, "The account has violated the rules and has been locked", K.LOCKED),
+    (1200, 500, "API Call Error", K.SERVER_ERROR),
+    (1210, 400, "Incorrect API call parameters, please check documentation", K.BAD_REQUEST),
+    (1210, 400, "API parameter error: Tokens in request more than max tokens allowed", K.CONTEXT_OVERFLOW),
+    (1211, 400, "Model does not exist, please check the model code", K.MODEL_UNKNOWN),
+    (1212, 400, "Current model does not support `stream` call method", K.BAD_REQUEST),
+    (1213, 400, "`messages` parameter was not properly received", K.BAD_REQUEST),
+    (1214, 400, "The messages parameter is illegal. Please check the documentation.", K.MALFORMED_HISTORY),
+    (1215, 400, "`a` and `b` cannot be set simultaneously, please check the documentation", K.BAD_REQUEST),
+    (1220, 403, "You do not have permission to access the API", K.FORBIDDEN),
+    (1221, 404, "API has been taken offline", K.NOT_FOUND),
+    (1222, 404, "API does not exist", K.NOT_FOUND),
+    (1230, 500, "API call process error", K.SERVER_ERROR),
+    (1231, 400, "You already have a request with this request_id", K.BAD_REQUEST),
+    (1234, 500, "Network error, error id: 2026091200190, please contact customer service", K.SERVER_ERROR),
+    (1234, 400, "Network error, error id: 2026091200190, please contact customer service", K.SERVER_ERROR),
+    (1261, 400, "Prompt exceeds max length", K.CONTEXT_OVERFLOW),
+    (1300, 400, "API call was blocked due to policy", K.CONTENT_POLICY),
+    (1301, 400, "System detected potentially unsafe or sensitive content in input or generation.", K.CONTENT_POLICY),
+    (1302, 429, "Rate limit reached for requests", K.CONCURRENCY),
+    (1302, 429, "High concurrency usage of this API, please reduce concurrency or contact customer service", K.CONCURRENCY),
+    (1302, 429, "您当前使用该API的并发数过高，请降低并发，或联系客服增加限额。", K.CONCURRENCY),
+    (1303, 429, "High frequency usage of this API, please reduce frequency", K.RATE),
+    (1304, 429, "Daily call limit for this API reached", K.QUOTA),
+    (1305, 429, "The service may be temporarily overloaded, please try again later", K.OVERLOADED),
+    (1305, 529, "The service may be temporarily overloaded, please try again later", K.OVERLOADED),
+    (1308, 429, "Usage limit reached for 5 hour. Your limit will reset at 2026-09-04 19:01:25", K.QUOTA),
+    (1308, 429, "已达到 5 小时的使用上限。您的限额将在 2026-08-24 00:09:21 重置。", K.QUOTA),
+    (1309, 429, "Your GLM Coding Plan has expired", K.PLAN_EXPIRED),
+    (1310, 429, "Weekly/Monthly Limit Exhausted. Your limit will reset at 2026-09-12 00:35:41", K.QUOTA),
+    (1311, 429, "The current subscription plan does not include access to glm-5.3", K.MODEL_NOT_IN_PLAN),
+    (1312, 429, "This model is busy at the moment, please switch to another", K.MODEL_BUSY),
+    (1313, 429, "Your account's current usage pattern does not comply with the Fair Usage Policy. "
+     "To restore access, please submit a request.", K.LOCKED),
+    *((code, 429, f"Usage limit reached for 7 day ({code}). It will reset at 2026-09-12 00:35:41", K.QUOTA)
+      for code in range(1316, 1322)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "status", "message", "kind"), ZAI)
+def test_a_zai_code_is_named_in_every_envelope(code: int, status: int, message: str, kind: FaultKind) -> None:
+    bracketed = f"[{code}][{message}][{TRACE}]"
+    bodies = {
+        "OpenAI shape, text": openai(str(code), message),
+        "OpenAI shape, number": openai(code, message),
+        "Anthropic shape with code": anthropic("rate_limit_error", bracketed, code=str(code)),
+        "Anthropic shape, brackets alone": anthropic("rate_limit_error", bracketed),
+        "Anthropic shape without trace": anthropic("invalid_request_error", f"[{code}][{message}]"),
+        "flat": json.dumps({"code": code, "msg": message, "success": False}).encode(),
+        "inside an upstream's message": openai(
+            status, "Provider returned error", metadata={"raw": openai(code, message).decode()}
+        ),
+        "inside a message": openai(None, openai(str(code), message).decode()),
+        "quoted by a gateway": openai(
+            None, f"litellm.RateLimitError: upstream said {openai(str(code), message).decode()}"
+        ),
+    }
+
+    for shape, body in bodies.items():
+        for stated in (status, None):
+            fault = classify(status=stated, body=body)
+            assert (fault.kind, fault.code) == (kind, str(code)), shape
+            if "quoted" not in shape:
+                assert fault.message == message[:MAX_MESSAGE_CHARS], shape
+
+
+ANSWERS: Final = [
+    (400, openai("context_length_exceeded", "This model's maximum context length is 8192 tokens.", type="invalid_request_error"), K.CONTEXT_OVERFLOW, "OpenAI's overflow"),
+    (400, openai(400, "the request exceeds the available context size. try increasing the context size", type="exceed_context_size_error", n_prompt_tokens=9000, n_ctx=8192), K.CONTEXT_OVERFLOW, "llama.cpp's overflow"),
+    (500, b'{"message":"Context size has been exceeded.","type":"server_error"}', K.CONTEXT_OVERFLOW, "an overflow as 500"),
+    (400, anthropic("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"), K.CONTEXT_OVERFLOW, "Anthropic's overflow"),
+    (400, openai(None, "The input token count (32825) exceeds the maximum number of tokens allowed"), K.CONTEXT_OVERFLOW, "Gemini's overflow"),
+    (400, openai(None, "messages: all messages must have non-empty content except for the optional final assistant message"), K.MALFORMED_HISTORY, "an empty message"),
+    (400, openai(None, "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. Reduce the length of the messages"), K.MALFORMED_HISTORY, "a malformed history before an overflow"),
+    (503, b'{"error":"memory guard: 95% of memory in use, reduce context length"}', K.OVERLOADED, "a memory guard is no overflow"),
+    (400, openai("invalid_value", "max_tokens is too large: 100000. This model supports at most 16384 completion tokens", type="invalid_request_error"), K.BAD_REQUEST, "an output cap is no overflow"),
+    (400, b'{"error":{"message":"Invalid JSON","type":"invalid_request_error"}}', K.BAD_REQUEST, "a bad request"),
+    (400, openai(None, "Upstream hiccup, please retry later"), K.SERVER_ERROR, "a 400 that asks for a retry"),
+    (400, openai("content_filter", "The response was filtered"), K.CONTENT_POLICY, "a filter by its code"),
+    (400, openai(None, "triggered ResponsibleAIPolicyViolation"), K.CONTENT_POLICY, "a filter by its text"),
+    (401, openai("invalid_api_key", "Incorrect API key provided: sk-x***y."), K.AUTH, "a wrong key"),
+    (401, b'{"code":401,"msg":"token expired or incorrect","success":false}', K.AUTH, "a flat 401"),
+    (401, b"", K.AUTH, "an empty 401"),
+    (402, openai("402", "This request requires more credits, or fewer max_tokens. You requested up to 65536 tokens, but can only afford 7117."), K.NO_BALANCE, "credits"),
+    (402, openai(None, "Usage limit exceeded, please try again in 20 minutes"), K.RATE, "a 402 that passes"),
+    (402, b"", K.NO_BALANCE, "an empty 402"),
+    (403, anthropic("permission_error", "Your API key does not have permission"), K.FORBIDDEN, "a permission"),
+    (403, b"<!DOCTYPE html><html><head><title>Attention Required! | Cloudflare</title></head></html>", K.BLOCKED, "a wall"),
+    (403, b"", K.FORBIDDEN, "an empty 403"),
+    (404, openai("model_not_found", "The model `gpt-9` does not exist or you do not have access to it."), K.MODEL_UNKNOWN, "OpenAI's missing model"),
+    (404, b'{"error":{"message":"model \\"qwen3\\" not found, try pulling it first","type":"api_error"}}', K.MODEL_UNKNOWN, "Ollama's missing model"),
+    (404, b"404 page not found", K.NOT_FOUND, "a wrong path"),
+    (404, b'{"detail":"Not Found"}', K.NOT_FOUND, "FastAPI's wrong path"),
+    (307, b"", K.NOT_FOUND, "a redirect"),
+    (405, b'{"detail":"Method Not Allowed"}', K.NOT_FOUND, "a wrong method"),
+    (408, b"", K.TIMEOUT, "a request timeout"),
+    (409, b"", K.SERVER_ERROR, "a conflict"),
+    (413, b"<html><head><title>413 Request Entity Too Large</title></head></html>", K.PAYLOAD_TOO_LARGE, "nginx's 413"),
+    (413, anthropic("request_too_large", "Request exceeds the maximum size"), K.PAYLOAD_TOO_LARGE, "Anthropic's 413"),
+    (422, b'{"detail":[{"loc":["body","model"],"msg":"field required"}]}', K.BAD_REQUEST, "a validation error"),
+    (429, b"", K.RATE, "an empty 429"),
+    (429, openai("rate_limit_exceeded", "Rate limit reached for gpt-5 on tokens per min. Please try again in 20ms."), K.RATE, "tokens per minute"),
+    (429, openai("insufficient_quota", "You exceeded your current quota, please check your plan and billing details."), K.NO_BALANCE, "OpenAI's empty account"),
+    (429, openai(429, "You exceeded your current quota, please check your plan. Please retry in 41.07s.", status="RESOURCE_EXHAUSTED"), K.RATE, "Gemini's window"),
+    (429, openai(None, "Your account has insufficient balance"), K.NO_BALANCE, "an empty account in words"),
+    (429, openai(None, "Usage limit reached for 5 hour. Your limit will reset at 2026-09-04 19:01:25"), K.QUOTA, "a window in words"),
+    (429, openai(None, "Too many concurrent requests for this model"), K.CONCURRENCY, "concurrency in words"),
+    (429, openai(None, "The engine is currently overloaded, please try again later"), K.OVERLOADED, "an overload in words"),
+    (429, openai(None, "This account does not comply with the Fair Usage Policy"), K.LOCKED, "fair use in words"),
+    (434, b"", K.FORBIDDEN, "Z.AI's 434"),
+    (435, b"", K.PAYLOAD_TOO_LARGE, "Z.AI's 435"),
+    (500, b"Internal Server Error", K.SERVER_ERROR, "a bare 500"),
+    (502, b"<html><head><title>502 Bad Gateway</title></head></html>", K.SERVER_ERROR, "a gateway's page"),
+    (503, b'{"error":{"message":"Loading model","type":"unavailable_error","code":503}}', K.OVERLOADED, "llama.cpp that loads its model"),
+    (503, b"", K.OVERLOADED, "an empty 503"),
+    (504, b"", K.TIMEOUT, "a gateway's timeout"),
+    (524, b"error code: 524", K.TIMEOUT, "Cloudflare's timeout"),
+    (529, anthropic("overloaded_error", "Overloaded"), K.OVERLOADED, "Anthropic's overload"),
+    (None, anthropic("overloaded_error", "Overloaded"), K.OVERLOADED, "an overload inside a stream"),
+    (None, anthropic("rate_limit_error", "slow down"), K.RATE, "a rate inside a stream"),
+    (None, anthropic("timeout_error", "Request took too long"), K.TIMEOUT, "a timeout inside a stream"),
+    (None, anthropic("api_error", "Internal"), K.SERVER_ERROR, "a server error inside a stream"),
+    (None, openai(429, "Rate limit exceeded"), K.RATE, "a status inside a stream"),
+    (200, openai(503, "No instances"), K.OVERLOADED, "a status inside a 200"),
+    (None, b'{"error":"Rate limit exceeded, 60 requests per minute"}', K.RATE, "a rate in words inside a stream"),
+    (None, b'{"error":{"message":"Unauthorized"}}', K.AUTH, "a key in words inside a stream"),
+    (None, b'{"error":{"message":"upstream timed out"}}', K.TIMEOUT, "a timeout in words inside a stream"),
+    (None, b'{"error":{"message":"something odd, try again later"}}', K.SERVER_ERROR, "a passing error in words"),
+    (None, b'{"error":{"message":"flux capacitor misaligned"}}', K.UNKNOWN, "unknown words are unknown"),
+    (None, b"", K.UNKNOWN, "nothing is unknown"),
+    (200, b"hello", K.UNKNOWN, "a success is unknown"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"), [pytest.param(status, body, kind, id=name) for status, body, kind, name in ANSWERS]
+)
+def test_an_answer_is_named(status: int | None, body: bytes, kind: FaultKind) -> None:
+    fault = classify(status=status, body=body)
+
+    assert fault.kind is kind
+    assert (fault.scope, fault.action) == OUTCOME[kind]
+    assert fault.message
+
+
+def test_every_row_of_the_table_decides_some_answer() -> None:
+    answers = [(status, body) for status, body, _, _ in ANSWERS]
+    answers += [(status, openai(code, message)) for code, status, message, _ in ZAI]
+    deciding = {
+        next((place for place, row in enumerate(TABLE) if row.fits(evidence, status or evidence.status)), None)
+        for status, body in answers
+        for evidence in [read_evidence(body)]
+    }
+
+    idle = [TABLE[place] for place in range(len(TABLE)) if place not in deciding]
+
+    assert idle == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "action"),
+    [
+        (K.CONCURRENCY, FaultScope.ACCOUNT, FaultAction.WAIT),
+        (K.OVERLOADED, FaultScope.ENDPOINT, FaultAction.WAIT),
+        (K.QUOTA, FaultScope.ACCOUNT, FaultAction.WAIT),
+        (K.NO_BALANCE, FaultScope.ACCOUNT, FaultAction.STOP),
+        (K.LOCKED, FaultScope.ACCOUNT, FaultAction.STOP),
+        (K.AUTH, FaultScope.CREDENTIAL, FaultAction.ROTATE),
+        (K.CONTEXT_OVERFLOW, FaultScope.REQUEST, FaultAction.COMPRESS),
+        (K.MALFORMED_HISTORY, FaultScope.REQUEST, FaultAction.FIX),
+        (K.BAD_REQUEST, FaultScope.REQUEST, FaultAction.STOP),
+        (K.SERVER_ERROR, FaultScope.ENDPOINT, FaultAction.RETRY),
+        (K.OUT_OF_FILES, FaultScope.LOCAL, FaultAction.RETRY),
+        (K.UNKNOWN, FaultScope.REQUEST, FaultAction.RETRY),
+    ],
+)
+def test_a_kind_says_whom_it_concerns_and_whose_move_it_is(
+    kind: FaultKind, scope: FaultScope, action: FaultAction
+) -> None:
+    fault = fault_named(kind, "as named\nby us")
+
+    assert (fault.scope, fault.action, fault.message) == (scope, action, "as named by us")
+
+
+def test_every_kind_has_an_outcome() -> None:
+    assert set(OUTCOME) == set(FaultKind)
+
+
+NOW: Final = datetime(2026, 9, 11, 14, 45, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("message", "reset"),
+    [
+        pytest.param("[1308][Usage limit reached for 5 hour. Your limit will reset at 2026-09-12 00:35:41][20260912001903]", "2026-09-11T16:35:41+00:00", id="a stamp without zone is UTC+8"),
+        pytest.param("[1308][已达到 5 小时的使用上限。您的限额将在 2026-08-24 00:09:21 重置。]", "2026-08-23T16:09:21+00:00", id="the same in Chinese"),
+        pytest.param("[1308][Your limit will reset at 2026-09-12T00:35:41Z]", "2026-09-12T00:35:41+00:00", id="a stamp with Z"),
+        pytest.param("[1308][Your limit will reset at 2026-09-12 00:35:41 +0200]", "2026-09-11T22:35:41+00:00", id="a stamp with an offset"),
+        pytest.param("[1308][Usage limit reached for 5 hour.]", None, id="no stamp"),
+        pytest.param("[1308][Your limit will reset at 2026-13-45 99:00:00]", None, id="an impossible stamp"),
+        pytest.param("[1302][Rate limit reached, at 2026-09-12 00:35:41]", None, id="a stamp of another kind of fault"),
+    ],
+)  # fmt: skip
+def test_a_used_up_window_tells_when_it_resets(message: str, reset: str | None) -> None:
+    fault = classify(status=429, body=anthropic("rate_limit_error", message))
+
+    assert fault.resets_at == (datetime.fromisoformat(reset).timestamp() if reset else None)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        (" 0.5 ", 0.5),
+        ("0", 0.0),
+        ("Fri, 11 Sep 2026 14:46:30 GMT", 90.0),
+        ("Friday, 11-Sep-26 14:46:30 GMT", 90.0),
+        ("Fri, 11 Sep 2026 22:46:30 +0800", 90.0),
+        ("Fri, 11 Sep 2026 14:00:00 GMT", 0.0),
+        ("504641000", MAX_RETRY_AFTER_S),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_RETRY_AFTER_S),
+        ("-1", None),
+        ("1e9", None),
+        ("nan", None),
+        ("inf", None),
+        ("٣", None),
+        ("soon", None),
+        ("", None),
+        (None, None),
+        ("9" * 400, None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
+    assert retry_after_s(header, now=NOW) == seconds
+    assert classify(status=429, body=b"", retry_after=header, now=NOW).retry_after_s == seconds
+
+
+def test_a_date_needs_to_know_the_time() -> None:
+    assert retry_after_s("Fri, 11 Sep 2026 14:46:30 GMT", now=None) is None
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=70), st.none() | st.just(NOW))
+def test_no_retry_after_raises(header: str, now: float | None) -> None:
+    seconds = retry_after_s(header, now=now)
+
+    assert seconds is None or 0 <= seconds <= MAX_RETRY_AFTER_S
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["error", "code", "message", "msg", "type", "detail", "metadata", "raw", "errorArgs", "status"]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=15,
+)
+STATUS = st.none() | st.integers(100, 599)
+
+
+@settings(max_examples=400)
+@given(status=STATUS, body=st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_no_body_raises_and_every_message_is_one_bounded_line(status: int | None, body: bytes) -> None:
+    fault = classify(status=status, body=body, retry_after=None, now=NOW)
+
+    assert len(fault.message) <= MAX_MESSAGE_CHARS
+    assert len(fault.message.splitlines()) <= 1
+    fault.message.encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"[" * 200_000, id="deep lists"),
+        pytest.param(b'{"error":' * 50_000, id="deep objects"),
+        pytest.param(b'{"error":{"message":"' + b"x" * 3_000_000 + b'"}}', id="3 MB of message"),
+        pytest.param(b"<html>" + b"<" * 1_000_000, id="1 MB of angle brackets"),
+        pytest.param(b"[1302][" * 100_000, id="brackets without end"),
+        pytest.param(b'"code":' * 100_000, id="codes without end"),
+        pytest.param(b"model " * 100_000, id="a model and no more"),
+        pytest.param(b"\xff\xfe" * 100_000, id="no UTF-8"),
+        pytest.param(b'{"error":{"code":' + b"9" * 5000 + b"}}", id="a number of 5000 digits"),
+        pytest.param(b'{"error":{"code":1e999,"message":"\\ud800"}}', id="what JSON forbids"),
+        pytest.param(b"\x00" * 1000, id="zeros"),
+    ],
+)
+@pytest.mark.timeout(5)
+def test_a_hostile_body_is_named_in_bounded_time(body: bytes) -> None:
+    for status in (None, 400, 429, 500):
+        fault = classify(status=status, body=body)
+
+        assert len(fault.message) <= MAX_MESSAGE_CHARS
+
+
+def test_a_summary_is_one_line_with_the_code() -> None:
+    fault = classify(status=429, body=openai("1302", "Rate limit reached\nfor requests"))
+
+    assert fault.summary == "concurrency (1302): Rate limit reached for requests"
+    assert classify(status=502, body=b"").summary == "server_error (502): HTTP 502 without a message"

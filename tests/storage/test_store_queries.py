@@ -1,0 +1,188 @@
+"""What is read: transcripts, totals, and through which index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from covey.protocol.ids import CallId, Incarnation, SessionId
+from covey.protocol.messages.ledger import (
+    CallRecorded,
+    CallsQuery,
+    CallStatus,
+    LedgerRecord,
+    MessageAppended,
+    Totals,
+    TotalsQuery,
+    Transcript,
+    TranscriptQuery,
+)
+from covey.protocol.transcript import Message, Role
+from covey.protocol.usage import Usage
+from covey.storage import queries
+from covey.storage.database import TooSlow
+from covey.storage.store import Store
+
+A = Incarnation("inc_a")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "state.db")
+    yield store
+    store.close()
+
+
+def keep(store: Store, *records: LedgerRecord) -> None:
+    first = store.committed_upto(A) + 1
+    store.apply([(A, first + at, record) for at, record in enumerate(records)])
+
+
+def said(index: int, *, session: str = "s") -> MessageAppended:
+    message = Message(role=Role.USER, content=str(index))
+    return MessageAppended(session=SessionId(session), index=index, message=message, at_ms=-index)
+
+
+def call(name: str, status: CallStatus, usage: Usage | None = None, *, session: str | None = None) -> CallRecorded:
+    return CallRecorded(
+        call=CallId(name),
+        provider="p",
+        base_url="u",
+        model="m",
+        status=status,
+        started_at_ms=0,
+        usage=usage,
+        session=SessionId(session) if session else None,
+    )
+
+
+def test_an_unknown_session_has_an_empty_transcript(store: Store) -> None:
+    assert store.transcript(TranscriptQuery(session=SessionId("none"))) == Transcript()
+
+
+def test_a_transcript_ends_before_the_first_gap(store: Store) -> None:
+    keep(store, said(3), said(1), said(0), said(-1), said(0, session="other"))
+
+    messages = store.transcript(TranscriptQuery(session=SessionId("s"))).messages
+
+    assert [message.content for message in messages] == ["0", "1"]
+
+
+def test_totals_sum_what_is_known_and_count_what_is_not(store: Store) -> None:
+    keep(
+        store,
+        call(
+            "1", CallStatus.COMPLETED, Usage(input=10, output=20, cache_read=1, cache_write=2, reasoning=3), session="s"
+        ),
+        call("2", CallStatus.CANCELLED, Usage(input=0, output=0)),
+        call("3", CallStatus.TRUNCATED, session="s"),
+        call("4", CallStatus.LOST),
+        call("5", CallStatus.REFUSED, session="s"),
+        said(0),
+    )
+
+    assert store.totals(TotalsQuery()) == Totals(
+        calls=4,
+        unknown_calls=2,
+        refused_calls=1,
+        prompt_tokens=13,
+        completion_tokens=23,
+        cache_read_tokens=1,
+        cache_write_tokens=2,
+        reasoning_tokens=3,
+        messages=1,
+    )
+    assert store.totals(TotalsQuery(session=SessionId("s"))) == Totals(
+        calls=2,
+        unknown_calls=1,
+        refused_calls=1,
+        prompt_tokens=13,
+        completion_tokens=23,
+        cache_read_tokens=1,
+        cache_write_tokens=2,
+        reasoning_tokens=3,
+        messages=1,
+    )
+
+
+def test_totals_of_nothing_are_zero(store: Store) -> None:
+    zero = Totals(calls=0, unknown_calls=0, refused_calls=0, prompt_tokens=0, completion_tokens=0)
+
+    assert store.totals(TotalsQuery()) == store.totals(TotalsQuery(session=SessionId("s"))) == zero
+
+
+def test_the_number_of_rows_is_what_the_tables_hold_after_conflicts(store: Store) -> None:
+    for _ in range(3):
+        keep(store, said(0), said(1), call("1", CallStatus.LOST), call("1", CallStatus.FAILED), said(1))
+
+    counted = sum(
+        store._database.number(f"SELECT count(*) FROM {table}") for table in ("sessions", "messages", "calls")
+    )
+    assert store.rows() == counted == 3
+
+
+def test_a_query_is_stopped_at_its_deadline_and_the_next_one_is_not(store: Store) -> None:
+    keep(store, *(said(index) for index in range(3000)))
+
+    with pytest.raises(TooSlow):
+        store.answer(TotalsQuery(), deadline_s=-1.0)
+
+    assert store.totals(TotalsQuery()).messages == 3000
+
+
+PLANS = [
+    pytest.param(queries.TRANSCRIPT, ["SEARCH messages USING INDEX sqlite_autoindex_messages_1 (session=? AND idx>?)"]),
+    pytest.param(queries.OUTCOME, ["SEARCH sessions USING INDEX sqlite_autoindex_sessions_1 (session=?)"]),
+    pytest.param(queries.CALLS, ["SEARCH calls USING INTEGER PRIMARY KEY (rowid>?)"]),
+    pytest.param(queries.INBOX, ["SCAN inbox"]),
+    pytest.param(
+        queries.ROWS,
+        ["SCALAR SUBQUERY", "SEARCH sessions", "SCALAR SUBQUERY", "SEARCH messages", "SCALAR SUBQUERY", "SEARCH calls"],
+    ),
+    pytest.param(queries.TOTALS[0], ["SCAN calls USING COVERING INDEX calls_by_session"]),
+    pytest.param(
+        queries.TOTALS[1],
+        [
+            "SCALAR SUBQUERY",
+            "SCAN sessions USING COVERING INDEX sqlite_autoindex_sessions_1",
+            "SCALAR SUBQUERY",
+            "SCAN messages USING COVERING INDEX sqlite_autoindex_messages_1",
+        ],
+    ),
+    pytest.param(queries.SESSION_TOTALS[0], ["SEARCH calls USING COVERING INDEX calls_by_session (session=?)"]),
+    pytest.param(
+        queries.SESSION_TOTALS[1],
+        [
+            "SCALAR SUBQUERY",
+            "SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 (session=?)",
+            "SCALAR SUBQUERY",
+            "SEARCH messages USING COVERING INDEX sqlite_autoindex_messages_1 (session=?)",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "plan"), PLANS)
+def test_a_query_runs_through_its_index(store: Store, sql: str, plan: list[str]) -> None:
+    values = (None,) * max(sql.count("?") if "?1" not in sql else 1, 0)
+
+    steps = [str(row[3]) for row in store._database.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+
+    assert [step.rpartition(" ")[0] if step.startswith("SCALAR") else step for step in steps] == plan
+
+
+def test_every_statement_of_the_reader_has_a_plan() -> None:
+    shipped = [value for name, value in vars(queries).items() if name.isupper() and not name.startswith("_")]
+    statements = {sql for value in shipped for sql in (value if isinstance(value, tuple) else (value,))}
+
+    assert {param.values[0] for param in PLANS} == statements
+
+
+def test_calls_are_found_by_row(store: Store) -> None:
+    keep(store, *(call(str(at), CallStatus.FAILED) for at in range(5)))
+
+    rows = store.calls(CallsQuery(after=2, limit=2)).rows
+
+    assert [row.record.call for row in rows] == ["2", "3"]
