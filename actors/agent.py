@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, assert_never
 
@@ -32,12 +30,12 @@ from ..protocol.messages.ledger import (
     TotalsQuery,
     TranscriptQuery,
 )
-from ..protocol.settings import ModelSettings, ProviderSettings, Settings
+from ..protocol.settings import ModelSettings, ProviderSettings
 from ..protocol.transcript import Message, Role, ToolCall
-from . import delegation
 from .call import Caller, run_call
-from .call_request import DEFAULT_CLOCKS, CallAnswered, CallRequest, CallUnanswered, Clocks
-from .conversation import (
+from .call_request import CallAnswered, CallRequest, CallUnanswered
+from .conversation import Rules, step
+from .conversation_events import (
     Answered,
     AppendMessage,
     Began,
@@ -46,42 +44,23 @@ from .conversation import (
     Conversation,
     Event,
     Finish,
-    Rules,
     RunTools,
     StartCall,
     Stopped,
     ToolEnded,
-    step,
 )
 from .equipment import equip
-from .patience import DEFAULT_PATIENCE, Patience
-from .ports import Children, Ledger, Slots
 from .prompt import request, system_prompt
 from .runtime.actor import LoopActor
 from .runtime.exits import ExitReason
 from .scribe import Scribe, insist
+from .surroundings import Surroundings
 from .tools.toolbox import Toolbox
 from .transport import open_client
 
 log = logging.getLogger(__name__)
 
 GOAL_CHARS: Final = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a worker lends to all its agents."""
-
-    slots: Slots
-    ledger: Ledger
-    children: Children
-    settings: Settings
-    environment: Mapping[str, str]
-    """Where keys are looked up; commands of agents get it without secrets."""
-    clocks: Clocks = DEFAULT_CLOCKS
-    patience: Patience = DEFAULT_PATIENCE
-    chance: Callable[[], float] = random.random
-    children_at_once: int = delegation.AT_ONCE
 
 
 class StopAgent(msgspec.Struct, frozen=True):

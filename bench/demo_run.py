@@ -209,7 +209,10 @@ class _Demo:
                 break
             await asyncio.sleep(0.05)
         status = await self._fleet.status()
-        victim = next(process for process in status.processes if process.role == role)
+        # A worker with a call in flight, if there is one: that is the one whose death is felt.
+        busy = {holder.pid for budget in status.budgets or () for holder in budget.holders}
+        candidates = [process for process in status.processes if process.role == role]
+        victim = next((process for process in candidates if process.pid in busy), candidates[0])
         os.kill(victim.pid, signal.SIGKILL)
         self._scene.killed = f"{victim.name} (pid {victim.pid}) was killed"
 

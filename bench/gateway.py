@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from ..protocol.messages.broker import Priority
 from ..protocol.version import VERSION
 from ..supervisor.client import AsyncFleet, Fleet
 
@@ -60,7 +61,7 @@ class Child:
                 return True
             self._say("tool")
             for call in message["tool_calls"]:
-                result = await asyncio.to_thread(self._tool, call["function"]["name"], call["function"]["arguments"])
+                result = self._tool(call["function"]["name"], call["function"]["arguments"])
                 self._messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
         self._say("failed", error=f"no answer after {MAX_TURNS} turns")
         return False
@@ -68,7 +69,9 @@ class Child:
     async def _call(self) -> dict[str, Any]:
         """One provider call, held to its last byte inside a slot."""
         self._say("waiting")
-        async with self._fleet.slot(self._args.base_url, model=self._args.model, session=self._name) as slot:
+        async with self._fleet.slot(
+            self._args.base_url, model=self._args.model, session=self._name, priority=Priority.SUBAGENT
+        ) as slot:
             self._say("calling")
             body = {
                 "model": self._args.model,

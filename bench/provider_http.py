@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
         if then is not None:
             then()
         if self.task is not None:
-            pass
+            self.task.cancel()
 
     # --- one request after the other ---------------------------------------------------------------------------------
 

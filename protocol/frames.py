@@ -6,6 +6,7 @@ what is said over it. Durations are remaining times: clocks of two processes are
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -94,7 +95,7 @@ class BodyDecoder:
     """Decodes the bodies of one conversation's direction."""
 
     def __init__(self, union: Any) -> None:
-        self._decoder: msgspec.msgpack.Decoder[Wire] = msgspec.msgpack.Decoder(union)
+        self._decoder = _body_decoder(union)
 
     def decode(self, body: msgspec.Raw | bytes) -> Wire:
         """The message in `body`; raises `ProtocolError` if it does not belong to this conversation."""
@@ -102,3 +103,9 @@ class BodyDecoder:
             return self._decoder.decode(body)
         except (msgspec.MsgspecError, RecursionError, ValueError) as exc:
             raise ProtocolError(f"not a message of this conversation: {exc}") from None
+
+
+@cache
+def _body_decoder(union: Any) -> msgspec.msgpack.Decoder[Wire]:
+    """One per union and process: building one takes milliseconds and memory."""
+    return msgspec.msgpack.Decoder(union)

@@ -46,7 +46,7 @@ class EventReader:
         self._refuse_if_broken()
         data = self._with_lf(data)
         if not self._buffer and not self._is_first and data.endswith(_EVENT_END):
-            # Most feeds are whole events: cut without the buffer they take a quarter less time.
+            # Most feeds are whole events: those need no buffer.
             return self._events(data[:-2].split(_EVENT_END))
         self._buffer += data
         if self._is_first and not self._drop_bom():

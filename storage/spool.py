@@ -79,6 +79,8 @@ def parse(content: bytes) -> Spool:
                 sender = _senders.decode(body)
     except (msgspec.DecodeError, RecursionError):
         end = End.DAMAGED
+    if sender is None and end is End.WHOLE:
+        end = End.TORN
     return Spool(sender=sender, entries=tuple(entries), end=end)
 
 

@@ -43,6 +43,7 @@ from .service import ServiceArguments
 from .sockets import make_context
 from .spec import ChildSpec, Plan, TreeSpec, plan
 from .vitals import vitals
+from .zygote import warm_up
 from .zygote_client import ZygoteClient, start_zygote
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ def run_root(home: Home, *, ready_fd: int | None, leash_fd: int | None, talk: bo
     accepted = load(home.config)
     for warning in accepted.warnings:
         log_event(log, "config_warning", level=logging.WARNING, warning=str(warning))
+    # Before the fork: what is imported here, root, zygote and all their children share.
+    warm_up()
     zygote = start_zygote()
     sockets = home.prepare_sockets()
     listeners = {name: listen(sockets / f"{name}.sock") for name in SOCKET_NAMES}

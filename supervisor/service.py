@@ -27,6 +27,7 @@ from .logs import log_to_stderr
 from .sockets import make_context
 
 READY_TIMEOUT_S = 30.0
+THREADS = 2
 
 
 class ServiceArguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +56,8 @@ class Service:
         self._links: list[Link] = []
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop_asked.set)
-        # Nobody else may make threads: what needs one (name look-ups) shares a single small pool.
-        loop.set_default_executor(ThreadPoolExecutor(max_workers=1, thread_name_prefix="lookup"))
+        # Nobody else may make threads: files and name look-ups share this small pool, however many agents there are.
+        loop.set_default_executor(ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="blocking"))
 
     def socket_path(self, service: str) -> str:
         """Where that service listens."""

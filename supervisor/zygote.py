@@ -17,7 +17,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import NoReturn
 
@@ -27,8 +28,12 @@ from .process import become_subreaper, kill_strangers, set_title, sweep
 from .zygote_wire import ChildExited, ChildSpawned, SpawnChild, SpawnFailed, StrangersKilled, ZygoteReady, ZygoteReport
 
 PRELOAD = (
+    "anyio._backends._asyncio",
     "apsw",
     "asyncio",
+    "h11",
+    "httpcore",
+    "httpcore._backends.anyio",
     "httpx",
     "msgspec",
     "pykka",
@@ -48,13 +53,31 @@ SWEEP_S = 4.0
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+def warm_up(preload: Sequence[str] = PRELOAD) -> tuple[str, ...]:
+    """Import, and move what was made out of the collector's sight, so that pages stay shared after a fork.
+
+    Returns what could not be imported.
+    """
+    missing = []
+    for module in preload:
+        try:
+            import_module(module)
+        except ImportError:
+            missing.append(module)
+    gc.collect()
+    gc.freeze()
+    return tuple(missing)
+
+
 def run(sock: socket.socket, *, root: int, entry: str | Main = ROLES, preload: Sequence[str] = PRELOAD) -> NoReturn:
     """Be the zygote of the process `root`, which holds the other end of `sock`; ends the process."""
     code = 1
     try:
         _settle(sock)
-        missing = _warm_up(preload)
-        _Zygote(sock, root=root, entry=entry).serve(missing)
+        missing = warm_up(preload)
+        gc.disable()
+        with _wake_on_child() as wakeup:
+            _Zygote(sock, root=root, entry=entry).serve(wakeup, missing)
         code = 0
     except BaseException:  # noqa: BLE001 - process main: the root learns of it by our death
         sys.excepthook(*sys.exc_info())
@@ -81,11 +104,10 @@ class _Zygote:
         # At most two reports for each child that was asked for: bounded by what the root asks.
         self._reports: deque[tuple[ZygoteReport, list[int]]] = deque()
 
-    def serve(self, missing: tuple[str, ...] = ()) -> None:
-        """Serve until the root is gone."""
+    def serve(self, wakeup: socket.socket, missing: tuple[str, ...]) -> None:
+        """Serve until the root is gone; `wakeup` becomes readable at every SIGCHLD."""
         assert threading.active_count() == 1, "a zygote forks, so it must have one thread"
         self._report(ZygoteReady(pid=os.getpid(), missing=missing))
-        wakeup = _wake_on_child()
         poller = select.poll()
         poller.register(wakeup, select.POLLIN)
         scan_at = time.monotonic() + SCAN_S
@@ -189,28 +211,20 @@ def _fill_standard_streams() -> None:
     os.close(fd)
 
 
-def _warm_up(preload: Sequence[str]) -> tuple[str, ...]:
-    """Import, hide it from the collector, so that pages stay shared, and return what could not be imported."""
-    missing = []
-    for module in preload:
-        try:
-            import_module(module)
-        except ImportError:
-            missing.append(module)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    return tuple(missing)
-
-
-def _wake_on_child() -> socket.socket:
+@contextmanager
+def _wake_on_child() -> Iterator[socket.socket]:
     """A socket that becomes readable at every SIGCHLD."""
     reader, writer = socket.socketpair()
-    reader.setblocking(False)
-    writer.setblocking(False)
-    signal.signal(signal.SIGCHLD, lambda _signo, _frame: None)
-    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
-    return reader
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        # Without a handler of Python's the signal would be ignored, and nothing written.
+        signal.signal(signal.SIGCHLD, lambda _signo, _frame: None)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(-1)
 
 
 def _drain(reader: socket.socket) -> None:

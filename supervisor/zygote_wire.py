@@ -87,6 +87,8 @@ class StrangersKilled(msgspec.Struct, frozen=True, kw_only=True, tag="strangers_
 
 ZygoteReport = ZygoteReady | ChildSpawned | SpawnFailed | ChildExited | StrangersKilled
 
+_FD_BYTES = array("i").itemsize
+
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(SpawnChild)
 _reports = msgspec.msgpack.Decoder(ZygoteReport)
@@ -94,8 +96,8 @@ _reports = msgspec.msgpack.Decoder(ZygoteReport)
 
 def send(sock: socket.socket, packet: SpawnChild | ZygoteReport, fds: Sequence[int]) -> None:
     """Send without waiting: BlockingIOError if the pipe is full, BrokenPipeError if nobody is there."""
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
-    sock.sendmsg([_encoder.encode(packet)], rights, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
+    sock.sendmsg([_encoder.encode(packet)], beside, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
 def receive_request(sock: socket.socket) -> tuple[SpawnChild, list[int]] | None:
@@ -113,18 +115,19 @@ def receive_report(sock: socket.socket) -> tuple[ZygoteReport, list[int]] | None
 def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
     """BlockingIOError if there is nothing; nothing at all (b"") is the end."""
     try:
-        return _receive_once(sock)
+        return _receive_packet(sock)
     except ConnectionResetError:
         # The other side died with packets of ours unread. Said once; its own last packets are still there.
-        return _receive_once(sock)
+        return _receive_packet(sock)
 
 
-def _receive_once(sock: socket.socket) -> tuple[bytes, list[int]]:
-    # Not socket.recv_fds and send_fds: CPython 3.11 drops the flags they are given, so they would wait.
-    flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-    data, ancillary, _flags, _address = sock.recvmsg(PACKET_BYTES, socket.CMSG_LEN(FDS_MAX * _INT_BYTES), flags)
+def _receive_packet(sock: socket.socket) -> tuple[bytes, list[int]]:
+    # Not socket.recv_fds and send_fds: they take flags and drop them (Python 3.11 to 3.13), so both would block, and
+    # what is received would survive an exec.
+    room = socket.CMSG_SPACE(FDS_MAX * _FD_BYTES)
+    data, beside, _, _ = sock.recvmsg(PACKET_BYTES, room, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
     fds = array("i")
-    for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(content[: len(content) - len(content) % _INT_BYTES])
-    return data, list(fds)
+    for level, kind, content in beside:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(content[: len(content) - len(content) % _FD_BYTES])
+    return data, fds.tolist()

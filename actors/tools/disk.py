@@ -1,17 +1,14 @@
-"""Blocking file work, off the loop: two threads for the whole process, whatever the number of agents."""
+"""Blocking file work, off the loop: the loop's own few threads do it, whatever the number of agents."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-THREADS: Final = 2
 DEADLINE_S: Final = 60.0
 
 
@@ -22,10 +19,5 @@ async def on_disk(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(DEADLINE_S):
-        return await loop.run_in_executor(_threads(), lambda: work(*args, **kwargs))
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    # Made at the first use: a process that was forked warm must not inherit an executor without its threads.
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="covey-disk")
+        # The default executor: a process bounds all its threads by bounding that one.
+        return await loop.run_in_executor(None, lambda: work(*args, **kwargs))

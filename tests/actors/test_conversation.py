@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.actors.conversation import (
-    CUT,
+from covey.actors.conversation import CUT, IllegalEvent, Rules, bounded, step, unfinished
+from covey.actors.conversation_events import (
     Action,
     Answered,
     AppendMessage,
@@ -20,17 +20,12 @@ from covey.actors.conversation import (
     Event,
     Finish,
     Fresh,
-    IllegalEvent,
     InTools,
     Phase,
-    Rules,
     RunTools,
     StartCall,
     Stopped,
     ToolEnded,
-    bounded,
-    step,
-    unfinished,
 )
 from covey.protocol.messages.fleet import AgentState
 from covey.protocol.messages.ledger import Transcript

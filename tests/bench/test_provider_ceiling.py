@@ -170,6 +170,18 @@ def test_a_stalled_reader_that_leaves_is_an_aborted_call() -> None:
         eventually(lambda: provider.stats().aborted == 1, within_s=1.0)
 
 
+def test_a_client_that_closes_its_sending_side_is_gone_although_bytes_wait_for_it() -> None:
+    with (
+        ProviderProcess(ProviderOptions(limit=1, think_s=0, chunks=1)) as provider,
+        socket.create_connection(("127.0.0.1", provider.port)) as client,
+    ):
+        client.sendall(raw_request("say: " + "x" * 24_000_000, stream=True))
+        client.recv(1)
+        client.shutdown(socket.SHUT_WR)
+
+        eventually(lambda: provider.stats().aborted == 1, within_s=1.0)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "retry_after"),
     [

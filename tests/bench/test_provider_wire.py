@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from covey.bench.provider_http import MAX_AHEAD
+from covey.bench.provider_http import MAX_AHEAD, Connection, Request
 from covey.bench.provider_options import ProviderOptions
 from covey.bench.provider_process import ProviderProcess
 
@@ -206,3 +207,37 @@ def test_a_client_that_sends_without_end_while_it_waits_is_cut_off(tmp_path: Pat
         with pytest.raises(OSError, match=r"reset|pipe"):
             client.sendall(b"x" * (100 * MAX_AHEAD))
         assert provider.stats().in_flight == 0
+
+
+def test_an_answer_is_not_drained_while_a_few_bytes_of_it_wait_in_the_process() -> None:
+    async def scenario() -> list[str]:
+        loop, story = asyncio.get_running_loop(), []
+        ended = asyncio.Event()
+
+        async def answer(client: Connection) -> None:
+            client.begin(200, {"content-length": "40000"})
+            client.finish(b"x" * 40_000)
+            await client.drained()
+            story.append("drained")
+            ended.set()
+
+        def handler(_: Request, client: Connection) -> Coroutine[None, None, None]:
+            return answer(client)
+
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        theirs.setblocking(False)
+        await loop.connect_accepted_socket(lambda: Connection(handler, set()), ours)
+        await loop.sock_sendall(theirs, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        left = 40_000
+        while left > 0:
+            piece = await loop.sock_recv(theirs, 1000)
+            story.append("read")
+            left -= piece.count(b"x")
+        await asyncio.wait_for(ended.wait(), 5)
+        theirs.close()
+        return story
+
+    story = asyncio.run(scenario())
+    # The kernel holds a few thousand bytes of forty: most of them were read before the end had left the process.
+    assert story.index("drained") > 20

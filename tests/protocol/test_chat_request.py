@@ -18,7 +18,8 @@ GOAL = Message(role=Role.USER, content="Say 你好.")
 
 
 def body(*messages: Message, **options: object) -> dict[str, object]:
-    return json.loads(CHAT.request_body(model="glm-5.3", messages=messages, **options))  # type: ignore[arg-type]  # the options under test
+    sent = CHAT.request_body(model="glm-5.3", messages=messages, **options)  # type: ignore[arg-type]  # under test
+    return msgspec.json.decode(sent, type=dict[str, object])
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,7 +69,12 @@ ZAI: Final = [
     (1300, 400, "API call was blocked due to policy", K.CONTENT_POLICY),
     (1301, 400, "System detected potentially unsafe or sensitive content in input or generation.", K.CONTENT_POLICY),
     (1302, 429, "Rate limit reached for requests", K.CONCURRENCY),
-    (1302, 429, "High concurrency usage of this API, please reduce concurrency or contact customer service", K.CONCURRENCY),
+    (
+        1302,
+        429,
+        "High concurrency usage of this API, please reduce concurrency or contact customer service",
+        K.CONCURRENCY,
+    ),
     (1302, 429, "您当前使用该API的并发数过高，请降低并发，或联系客服增加限额。", K.CONCURRENCY),
     (1303, 429, "High frequency usage of this API, please reduce frequency", K.RATE),
     (1304, 429, "Daily call limit for this API reached", K.QUOTA),
@@ -79,11 +86,18 @@ ZAI: Final = [
     (1310, 429, "Weekly/Monthly Limit Exhausted. Your limit will reset at 2026-09-12 00:35:41", K.QUOTA),
     (1311, 429, "The current subscription plan does not include access to glm-5.3", K.MODEL_NOT_IN_PLAN),
     (1312, 429, "This model is busy at the moment, please switch to another", K.MODEL_BUSY),
-    (1313, 429, "Your account's current usage pattern does not comply with the Fair Usage Policy. "
-     "To restore access, please submit a request.", K.LOCKED),
-    *((code, 429, f"Usage limit reached for 7 day ({code}). It will reset at 2026-09-12 00:35:41", K.QUOTA)
-      for code in range(1316, 1322)),
-]  # fmt: skip
+    (
+        1313,
+        429,
+        "Your account's current usage pattern does not comply with the Fair Usage Policy. "
+        "To restore access, please submit a request.",
+        K.LOCKED,
+    ),
+    *(
+        (code, 429, f"Usage limit reached for 7 day ({code}). It will reset at 2026-09-12 00:35:41", K.QUOTA)
+        for code in range(1316, 1322)
+    ),
+]
 
 
 @pytest.mark.parametrize(("code", "status", "message", "kind"), ZAI)
@@ -113,87 +127,31 @@ def test_a_zai_code_is_named_in_every_envelope(code: int, status: int, message: 
                 assert fault.message == message[:MAX_MESSAGE_CHARS], shape
 
 
-ANSWERS: Final = [
-    (400, openai("context_length_exceeded", "This model's maximum context length is 8192 tokens.", type="invalid_request_error"), K.CONTEXT_OVERFLOW, "OpenAI's overflow"),
-    (400, openai(400, "the request exceeds the available context size. try increasing the context size", type="exceed_context_size_error", n_prompt_tokens=9000, n_ctx=8192), K.CONTEXT_OVERFLOW, "llama.cpp's overflow"),
-    (500, b'{"message":"Context size has been exceeded.","type":"server_error"}', K.CONTEXT_OVERFLOW, "an overflow as 500"),
-    (400, anthropic("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"), K.CONTEXT_OVERFLOW, "Anthropic's overflow"),
-    (400, openai(None, "The input token count (32825) exceeds the maximum number of tokens allowed"), K.CONTEXT_OVERFLOW, "Gemini's overflow"),
-    (400, openai(None, "messages: all messages must have non-empty content except for the optional final assistant message"), K.MALFORMED_HISTORY, "an empty message"),
-    (400, openai(None, "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. Reduce the length of the messages"), K.MALFORMED_HISTORY, "a malformed history before an overflow"),
-    (503, b'{"error":"memory guard: 95% of memory in use, reduce context length"}', K.OVERLOADED, "a memory guard is no overflow"),
-    (400, openai("invalid_value", "max_tokens is too large: 100000. This model supports at most 16384 completion tokens", type="invalid_request_error"), K.BAD_REQUEST, "an output cap is no overflow"),
-    (400, b'{"error":{"message":"Invalid JSON","type":"invalid_request_error"}}', K.BAD_REQUEST, "a bad request"),
-    (400, openai(None, "Upstream hiccup, please retry later"), K.SERVER_ERROR, "a 400 that asks for a retry"),
-    (400, openai("content_filter", "The response was filtered"), K.CONTENT_POLICY, "a filter by its code"),
-    (400, openai(None, "triggered ResponsibleAIPolicyViolation"), K.CONTENT_POLICY, "a filter by its text"),
-    (401, openai("invalid_api_key", "Incorrect API key provided: sk-x***y."), K.AUTH, "a wrong key"),
-    (401, b'{"code":401,"msg":"token expired or incorrect","success":false}', K.AUTH, "a flat 401"),
-    (401, b"", K.AUTH, "an empty 401"),
-    (402, openai("402", "This request requires more credits, or fewer max_tokens. You requested up to 65536 tokens, but can only afford 7117."), K.NO_BALANCE, "credits"),
-    (402, openai(None, "Usage limit exceeded, please try again in 20 minutes"), K.RATE, "a 402 that passes"),
-    (402, b"", K.NO_BALANCE, "an empty 402"),
-    (403, anthropic("permission_error", "Your API key does not have permission"), K.FORBIDDEN, "a permission"),
-    (403, b"<!DOCTYPE html><html><head><title>Attention Required! | Cloudflare</title></head></html>", K.BLOCKED, "a wall"),
-    (403, b"", K.FORBIDDEN, "an empty 403"),
-    (404, openai("model_not_found", "The model `gpt-9` does not exist or you do not have access to it."), K.MODEL_UNKNOWN, "OpenAI's missing model"),
-    (404, b'{"error":{"message":"model \\"qwen3\\" not found, try pulling it first","type":"api_error"}}', K.MODEL_UNKNOWN, "Ollama's missing model"),
-    (404, b"404 page not found", K.NOT_FOUND, "a wrong path"),
-    (404, b'{"detail":"Not Found"}', K.NOT_FOUND, "FastAPI's wrong path"),
-    (307, b"", K.NOT_FOUND, "a redirect"),
-    (405, b'{"detail":"Method Not Allowed"}', K.NOT_FOUND, "a wrong method"),
-    (408, b"", K.TIMEOUT, "a request timeout"),
-    (409, b"", K.SERVER_ERROR, "a conflict"),
-    (413, b"<html><head><title>413 Request Entity Too Large</title></head></html>", K.PAYLOAD_TOO_LARGE, "nginx's 413"),
-    (413, anthropic("request_too_large", "Request exceeds the maximum size"), K.PAYLOAD_TOO_LARGE, "Anthropic's 413"),
-    (422, b'{"detail":[{"loc":["body","model"],"msg":"field required"}]}', K.BAD_REQUEST, "a validation error"),
-    (429, b"", K.RATE, "an empty 429"),
-    (429, openai("rate_limit_exceeded", "Rate limit reached for gpt-5 on tokens per min. Please try again in 20ms."), K.RATE, "tokens per minute"),
-    (429, openai("insufficient_quota", "You exceeded your current quota, please check your plan and billing details."), K.NO_BALANCE, "OpenAI's empty account"),
-    (429, openai(429, "You exceeded your current quota, please check your plan. Please retry in 41.07s.", status="RESOURCE_EXHAUSTED"), K.RATE, "Gemini's window"),
-    (429, openai(None, "Your account has insufficient balance"), K.NO_BALANCE, "an empty account in words"),
-    (429, openai(None, "Usage limit reached for 5 hour. Your limit will reset at 2026-09-04 19:01:25"), K.QUOTA, "a window in words"),
-    (429, openai(None, "Too many concurrent requests for this model"), K.CONCURRENCY, "concurrency in words"),
-    (429, openai(None, "The engine is currently overloaded, please try again later"), K.OVERLOADED, "an overload in words"),
-    (429, openai(None, "This account does not comply with the Fair Usage Policy"), K.LOCKED, "fair use in words"),
-    (434, b"", K.FORBIDDEN, "Z.AI's 434"),
-    (435, b"", K.PAYLOAD_TOO_LARGE, "Z.AI's 435"),
-    (500, b"Internal Server Error", K.SERVER_ERROR, "a bare 500"),
-    (502, b"<html><head><title>502 Bad Gateway</title></head></html>", K.SERVER_ERROR, "a gateway's page"),
-    (503, b'{"error":{"message":"Loading model","type":"unavailable_error","code":503}}', K.OVERLOADED, "llama.cpp that loads its model"),
-    (503, b"", K.OVERLOADED, "an empty 503"),
-    (504, b"", K.TIMEOUT, "a gateway's timeout"),
-    (524, b"error code: 524", K.TIMEOUT, "Cloudflare's timeout"),
-    (529, anthropic("overloaded_error", "Overloaded"), K.OVERLOADED, "Anthropic's overload"),
-    (None, anthropic("overloaded_error", "Overloaded"), K.OVERLOADED, "an overload inside a stream"),
-    (None, anthropic("rate_limit_error", "slow down"), K.RATE, "a rate inside a stream"),
-    (None, anthropic("timeout_error", "Request took too long"), K.TIMEOUT, "a timeout inside a stream"),
-    (None, anthropic("api_error", "Internal"), K.SERVER_ERROR, "a server error inside a stream"),
-    (None, openai(429, "Rate limit exceeded"), K.RATE, "a status inside a stream"),
-    (200, openai(503, "No instances"), K.OVERLOADED, "a status inside a 200"),
-    (None, b'{"error":"Rate limit exceeded, 60 requests per minute"}', K.RATE, "a rate in words inside a stream"),
-    (None, b'{"error":{"message":"Unauthorized"}}', K.AUTH, "a key in words inside a stream"),
-    (None, b'{"error":{"message":"upstream timed out"}}', K.TIMEOUT, "a timeout in words inside a stream"),
-    (None, b'{"error":{"message":"something odd, try again later"}}', K.SERVER_ERROR, "a passing error in words"),
-    (None, b'{"error":{"message":"flux capacitor misaligned"}}', K.UNKNOWN, "unknown words are unknown"),
-    (None, b"", K.UNKNOWN, "nothing is unknown"),
-    (200, b"hello", K.UNKNOWN, "a success is unknown"),
-]  # fmt: skip
+class ErrorAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An error as a provider sends it; no status means that it stands inside a stream."""
+
+    situation: str
+    status: int | None
+    kind: FaultKind
+    body: str
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "kind"), [pytest.param(status, body, kind, id=name) for status, body, kind, name in ANSWERS]
+ANSWERS: Final = msgspec.json.decode(
+    (Path(__file__).parent / "corpus" / "faults.json").read_bytes(), type=list[ErrorAnswer]
 )
-def test_an_answer_is_named(status: int | None, body: bytes, kind: FaultKind) -> None:
-    fault = classify(status=status, body=body)
 
-    assert fault.kind is kind
-    assert (fault.scope, fault.action) == OUTCOME[kind]
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.situation)
+def test_an_answer_is_named(answer: ErrorAnswer) -> None:
+    fault = classify(status=answer.status, body=answer.body.encode())
+
+    assert fault.kind is answer.kind
+    assert (fault.scope, fault.action) == OUTCOME[answer.kind]
     assert fault.message
 
 
 def test_every_row_of_the_table_decides_some_answer() -> None:
-    answers = [(status, body) for status, body, _, _ in ANSWERS]
+    answers = [(answer.status, answer.body.encode()) for answer in ANSWERS]
     answers += [(status, openai(code, message)) for code, status, message, _ in ZAI]
     deciding = {
         next((place for place, row in enumerate(TABLE) if row.fits(evidence, status or evidence.status)), None)
@@ -241,15 +199,29 @@ NOW: Final = datetime(2026, 9, 11, 14, 45, tzinfo=UTC).timestamp()
 @pytest.mark.parametrize(
     ("message", "reset"),
     [
-        pytest.param("[1308][Usage limit reached for 5 hour. Your limit will reset at 2026-09-12 00:35:41][20260912001903]", "2026-09-11T16:35:41+00:00", id="a stamp without zone is UTC+8"),
-        pytest.param("[1308][已达到 5 小时的使用上限。您的限额将在 2026-08-24 00:09:21 重置。]", "2026-08-23T16:09:21+00:00", id="the same in Chinese"),
-        pytest.param("[1308][Your limit will reset at 2026-09-12T00:35:41Z]", "2026-09-12T00:35:41+00:00", id="a stamp with Z"),
-        pytest.param("[1308][Your limit will reset at 2026-09-12 00:35:41 +0200]", "2026-09-11T22:35:41+00:00", id="a stamp with an offset"),
+        pytest.param(
+            "[1308][Usage limit reached for 5 hour. Your limit will reset at 2026-09-12 00:35:41][20260912001903]",
+            "2026-09-11T16:35:41+00:00",
+            id="a stamp without zone is UTC+8",
+        ),
+        pytest.param(
+            "[1308][已达到 5 小时的使用上限。您的限额将在 2026-08-24 00:09:21 重置。]",
+            "2026-08-23T16:09:21+00:00",
+            id="the same in Chinese",
+        ),
+        pytest.param(
+            "[1308][Your limit will reset at 2026-09-12T00:35:41Z]", "2026-09-12T00:35:41+00:00", id="a stamp with Z"
+        ),
+        pytest.param(
+            "[1308][Your limit will reset at 2026-09-12 00:35:41 +0200]",
+            "2026-09-11T22:35:41+00:00",
+            id="a stamp with an offset",
+        ),
         pytest.param("[1308][Usage limit reached for 5 hour.]", None, id="no stamp"),
         pytest.param("[1308][Your limit will reset at 2026-13-45 99:00:00]", None, id="an impossible stamp"),
         pytest.param("[1302][Rate limit reached, at 2026-09-12 00:35:41]", None, id="a stamp of another kind of fault"),
     ],
-)  # fmt: skip
+)
 def test_a_used_up_window_tells_when_it_resets(message: str, reset: str | None) -> None:
     fault = classify(status=429, body=anthropic("rate_limit_error", message))
 

@@ -60,6 +60,11 @@ SYSTEM = Message(role=Role.SYSTEM, content="You are careful.")
             [calls("a"), result("a", "1"), said()],
             id="the first of two results counts",
         ),
+        pytest.param(
+            [calls("a", "a"), result("a", "1"), result("a", "2")],
+            [calls("a", "a"), result("a", "1"), result("a", "2")],
+            id="two calls under one id have a result each",
+        ),
         pytest.param([result("a"), user()], [user()], id="a result without call is dropped"),
         pytest.param(
             [calls("a"), result("a"), said(), result("a")],

@@ -210,7 +210,7 @@ def test_a_record_that_fits_no_column_is_put_aside_and_holds_up_no_other(store: 
     assert store.apply(batch).duplicates == 4
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), counts=st.lists(st.integers(0, 30), min_size=1, max_size=3))
 def test_replay_of_any_prefixes_leaves_every_record_once(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, counts: list[int]

@@ -27,11 +27,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store.close()
 
 
-def account(
-    status: CallStatus, usage: Usage | None = None, *, by: str = "x", call: CallId = CallId("call_1")
-) -> CallRecorded:
+def account(status: CallStatus, usage: Usage | None = None, *, by: str = "x", call: str = "call_1") -> CallRecorded:
     return CallRecorded(
-        call=call,
+        call=CallId(call),
         provider="zai",
         base_url="https://example.com",
         model="m",

@@ -127,7 +127,7 @@ def test_a_query_is_stopped_at_its_deadline_and_the_next_one_is_not(store: Store
     keep(store, *(said(index) for index in range(3000)))
 
     with pytest.raises(TooSlow):
-        store.answer(TotalsQuery(), deadline_s=-1.0)
+        store.answer(TranscriptQuery(session=SessionId("s")), deadline_s=-1.0)
 
     assert store.totals(TotalsQuery()).messages == 3000
 
@@ -139,15 +139,13 @@ PLANS = [
     pytest.param(queries.INBOX, ["SCAN inbox"]),
     pytest.param(
         queries.ROWS,
-        ["SCALAR SUBQUERY", "SEARCH sessions", "SCALAR SUBQUERY", "SEARCH messages", "SCALAR SUBQUERY", "SEARCH calls"],
+        ["SEARCH sessions", "SEARCH messages", "SEARCH calls"],
     ),
     pytest.param(queries.TOTALS[0], ["SCAN calls USING COVERING INDEX calls_by_session"]),
     pytest.param(
         queries.TOTALS[1],
         [
-            "SCALAR SUBQUERY",
             "SCAN sessions USING COVERING INDEX sqlite_autoindex_sessions_1",
-            "SCALAR SUBQUERY",
             "SCAN messages USING COVERING INDEX sqlite_autoindex_messages_1",
         ],
     ),
@@ -155,9 +153,7 @@ PLANS = [
     pytest.param(
         queries.SESSION_TOTALS[1],
         [
-            "SCALAR SUBQUERY",
             "SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 (session=?)",
-            "SCALAR SUBQUERY",
             "SEARCH messages USING COVERING INDEX sqlite_autoindex_messages_1 (session=?)",
         ],
     ),
@@ -166,16 +162,17 @@ PLANS = [
 
 @pytest.mark.parametrize(("sql", "plan"), PLANS)
 def test_a_query_runs_through_its_index(store: Store, sql: str, plan: list[str]) -> None:
-    values = (None,) * max(sql.count("?") if "?1" not in sql else 1, 0)
+    values = (None,) * (1 if "?1" in sql else sql.count("?"))
 
     steps = [str(row[3]) for row in store._database.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
 
-    assert [step.rpartition(" ")[0] if step.startswith("SCALAR") else step for step in steps] == plan
+    assert [step for step in steps if not step.startswith(("SCALAR", "SCAN CONSTANT"))] == plan
 
 
 def test_every_statement_of_the_reader_has_a_plan() -> None:
     shipped = [value for name, value in vars(queries).items() if name.isupper() and not name.startswith("_")]
-    statements = {sql for value in shipped for sql in (value if isinstance(value, tuple) else (value,))}
+    strings = {text for value in shipped for text in (value if isinstance(value, tuple) else (value,))}
+    statements = {text for text in strings if text.startswith("SELECT")}
 
     assert {param.values[0] for param in PLANS} == statements
 

@@ -200,6 +200,8 @@ class TestSetValue:
             pytest.param("fleet: {}\nfleet: {}\n", id="duplicate key"),
             pytest.param("fleet:\n  max_turns: '3'\n", id="another bad value"),
             pytest.param("- a\n", id="list"),
+            pytest.param("fleet: [1]\n", id="list in place of the section"),
+            pytest.param("fleet: 3\n", id="value in place of the section"),
             pytest.param("model: {provider: nobody, name: x}\n", id="missing provider"),
         ],
     )

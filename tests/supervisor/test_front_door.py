@@ -67,6 +67,10 @@ def python(code: str, *, stdout: int = subprocess.PIPE, **environ: str) -> subpr
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=30, env=env, check=False)
 
 
+def beside(folder: Path) -> str:
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+
+
 @pytest.mark.parametrize(
     ("how", "code", "said"),
     [
@@ -130,7 +134,7 @@ def test_a_reader_that_leaves_is_no_news(fake: Path, words: list[str]) -> None:
         f"sys.exit(main({words}, {{'fake': Command('front_door_fake', '')}}))"
     )
 
-    ended = python(code, stdout=writer, PYTHONPATH=str(fake), PYTHONUNBUFFERED="")
+    ended = python(code, stdout=writer, PYTHONPATH=beside(fake), PYTHONUNBUFFERED="")
     os.close(writer)
 
     assert (ended.returncode, ended.stderr) == (1, "")
@@ -145,7 +149,7 @@ def test_control_c_is_130_without_a_traceback(fake: Path) -> None:
         "import sys; from covey.supervisor.cli.main import *; "
         "sys.exit(main(['wait'], {'wait': Command('front_door_wait', '')}))"
     )
-    environ = {**os.environ, "PYTHONPATH": str(fake)}
+    environ = {**os.environ, "PYTHONPATH": beside(fake)}
     command = [sys.executable, "-P", "-c", code]
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as waiting:

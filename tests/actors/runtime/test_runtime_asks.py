@@ -42,7 +42,7 @@ class Thrifty(Worker):
 def test_an_ask_over_its_deadline_ends_and_the_late_reply_is_counted() -> None:
     async def main() -> None:
         ref = await Worker.start_ready(name="worker")
-        with pytest.raises(AskTimeout, match="worker#.* did not answer int within 2 s"):
+        with pytest.raises(AskTimeout, match=r"worker#\d+ did not answer int within 2 s"):
             await ref.ask(10, deadline_s=2)
         assert await ref.ask("after", deadline_s=60) == [10, ("done", False), "after"]
         assert ref._cell.home.counts.late_replies == 1

@@ -125,8 +125,7 @@ def test_a_kill_waits_for_the_thread_up_to_the_deadline_before_on_stop() -> None
         ref = await patient.start_ready()
         log = ref._cell.actor.log
         ref.tell(handler)
-        while not begun.is_set():
-            await asyncio.sleep(0.001)
+        assert await asyncio.to_thread(begun.wait, 5)
         ref.kill()
         await asyncio.sleep(0.01)
         assert log == ["covey-pool"]
@@ -139,10 +138,15 @@ def test_a_kill_waits_for_the_thread_up_to_the_deadline_before_on_stop() -> None
 
 def test_a_thread_that_hangs_is_left_behind() -> None:
     async def main() -> None:
-        gate = threading.Event()
+        gate, begun = threading.Event(), threading.Event()
+
+        def handler() -> None:
+            begun.set()
+            gate.wait(5)
+
         ref = await Blocking.start_ready()
-        ref.tell(lambda: gate.wait(5))
-        await asyncio.sleep(0.01)
+        ref.tell(handler)
+        assert await asyncio.to_thread(begun.wait, 5)
         ref.kill()
         assert await ref.stopped(deadline_s=2) == Killed()
         gate.set()

@@ -1,0 +1,29 @@
+"""What a worker lends to all its agents."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..protocol.settings import Settings
+from .call_request import DEFAULT_CLOCKS, Clocks
+from .delegation import AT_ONCE
+from .patience import DEFAULT_PATIENCE, Patience
+from .ports import Children, Ledger, Slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The ports, the configuration and the patience that agents of one process share."""
+
+    slots: Slots
+    ledger: Ledger
+    children: Children
+    settings: Settings
+    environment: Mapping[str, str]
+    """Where keys are looked up; commands of agents get it without secrets."""
+    clocks: Clocks = DEFAULT_CLOCKS
+    patience: Patience = DEFAULT_PATIENCE
+    chance: Callable[[], float] = random.random
+    children_at_once: int = AT_ONCE
