@@ -58,6 +58,8 @@ from .surroundings import Surroundings
 from .tools.toolbox import Toolbox
 from .transport import open_client
 
+__all__ = ["Agent", "StopAgent", "Surroundings"]
+
 log = logging.getLogger(__name__)
 
 GOAL_CHARS: Final = 200

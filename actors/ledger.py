@@ -49,6 +49,7 @@ class LedgerWriter:
         self._waiting_records = 0
         self._waiting_questions = 0
         self._is_open = False
+        self._thread: LedgerThread
         self._opened: asyncio.Future[None]
         self.ended: asyncio.Future[None]
         """Done when the thread has ended; with an exception if it was not `close` that ended it."""
@@ -57,7 +58,7 @@ class LedgerWriter:
         """Own and open state.db; raises what `Store` raises, or `AskTimeout`, and is of no use then."""
         loop = asyncio.get_running_loop()
         self._opened, self.ended = loop.create_future(), loop.create_future()
-        LedgerThread(
+        self._thread = LedgerThread(
             self._database,
             self._outbox,
             loop,
@@ -66,7 +67,8 @@ class LedgerWriter:
             on_settled=self._on_settled,
             on_ended=self._on_ended,
             query_deadline_s=self._query_deadline_s,
-        ).start()
+        )
+        self._thread.start()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._opened
@@ -155,6 +157,7 @@ class LedgerWriter:
 
     def _on_ended(self, error: BaseException | None) -> None:
         self._is_open = False
+        self._thread.join(1.0)
         if error is None:
             self.ended.set_result(None)
         elif not self._opened.done():

@@ -110,10 +110,15 @@ class LedgerThread:
         self._close_by: float | None = None
         self._committed = self._duplicates = self._rows = self._foreign_writes = 0
         self._latencies_ms: deque[float] = deque(maxlen=LATENCIES)
+        self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
     def start(self) -> None:
         """Begin."""
-        threading.Thread(target=self._run, name="ledger", daemon=True).start()
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread, once `on_ended` was called: it has nothing left to do."""
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         error: BaseException | None = None

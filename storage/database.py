@@ -52,7 +52,7 @@ class Database:
         with _translated(path):
             self._connection = _connect(path)
         try:
-            self._identity = self._identify("", ".lock")
+            self._identity = self._identify()
         except BaseException:
             self._connection.close()
             raise
@@ -66,9 +66,6 @@ class Database:
         self.execute(f"PRAGMA journal_size_limit = {JOURNAL_SIZE_LIMIT}")
         self._connection.wal_autocheckpoint(0)
         self._connection.set_wal_hook(self._count_wal)
-        # Only now: SQLite removes a WAL that was left behind by a database that is gone.
-        self.execute("SELECT 1 FROM sqlite_schema LIMIT 1")
-        self._identity = self._identify("", "-wal", "-shm", ".lock")
 
     def execute(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
         """Run one statement and return all its rows."""
@@ -169,8 +166,8 @@ class Database:
         self.wal_pages = pages
         return apsw.SQLITE_OK
 
-    def _identify(self, *suffixes: str) -> Identity:
-        identity = Identity(self.path, suffixes)
+    def _identify(self) -> Identity:
+        identity = Identity(self.path)
         identity.check()
         # The name was looked up twice, by SQLite and for the identity: only SQLite can say whether it was the same.
         moved = ctypes.c_int(0)

@@ -8,10 +8,12 @@ SQLite's locks on it (POSIX).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from ..protocol.errors import StoreMoved
+
+SUFFIXES: Final = ("", "-wal", "-shm", ".lock")
 
 FileId = tuple[int, int]
 
@@ -19,8 +21,8 @@ FileId = tuple[int, int]
 class Identity:
     """The files behind one connection. Owned by the connection's thread."""
 
-    def __init__(self, database: Path, suffixes: Sequence[str]) -> None:
-        self._names = tuple(f"{database}{suffix}" for suffix in suffixes)
+    def __init__(self, database: Path) -> None:
+        self._names = tuple(f"{database}{suffix}" for suffix in SUFFIXES)
         self._database = database
         self._ids: dict[str, FileId] = {}
         self._least_bytes = 0

@@ -96,9 +96,6 @@ def _bodies(content: bytes) -> tuple[list[memoryview], End]:
             return bodies, End.TORN
         length, crc = _HEAD.unpack_from(view, at)
         at += _HEAD.size
-        # An empty body has CRC 0: zeros at the end of a file would otherwise read as frames.
-        if not length:
-            return bodies, End.DAMAGED
         if len(view) < at + length:
             return bodies, End.TORN
         body = view[at : at + length]

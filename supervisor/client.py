@@ -37,7 +37,7 @@ from ..protocol.messages.fleet import (
     Status,
     StatusQuery,
 )
-from ..protocol.messages.ledger import CallRecorded, CallStatus, LedgerReply
+from ..protocol.messages.ledger import CallRecorded, CallStatus, LedgerReply, Totals, TotalsQuery
 from ..protocol.peer import Peer
 from ..protocol.settings import ModelSettings
 from ..protocol.usage import Usage
@@ -221,6 +221,15 @@ class AsyncFleet:
         await self.root.ask(Spawn(spec=spec), timeout_s=30.0)
         return AsyncAgent(self, spec)
 
+    async def flush(self, *, timeout_s: float = 10.0) -> None:
+        """Return once everything recorded so far is in state.db; raises `AskTimeout`."""
+        await self.records.flush(timeout_s=timeout_s)
+
+    async def totals(self, *, session: str | None = None) -> Totals:
+        """Sums of what providers reported, over all calls or one session; what we recorded before is in them."""
+        query = TotalsQuery(session=SessionId(session) if session is not None else None)
+        return cast(Totals, await self.records.query(query))
+
     async def agents(self) -> tuple[AgentView, ...]:
         """All agents the fleet remembers, and what they do."""
         return cast(Agents, await self.root.ask(AgentsQuery(), timeout_s=10.0)).agents
@@ -371,11 +380,15 @@ class Fleet:
 
     def flush(self, *, timeout: float = 10.0) -> None:
         """Return once everything recorded so far is in state.db."""
-        self._portal.call(self._fleet.records.flush(timeout_s=timeout))
+        self._portal.call(self._fleet.flush(timeout_s=timeout))
 
     def spawn(self, goal: str, **how: Any) -> Agent:
         """Run an agent in the fleet; see `AsyncFleet.spawn`."""
         return Agent(self._portal.call(self._fleet.spawn(goal, **how)), self._portal)
+
+    def totals(self, *, session: str | None = None) -> Totals:
+        """Sums of what providers reported; see `AsyncFleet.totals`."""
+        return self._portal.call(self._fleet.totals(session=session))
 
     def agents(self) -> tuple[AgentView, ...]:
         """All agents the fleet remembers, and what they do."""

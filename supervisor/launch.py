@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from ..protocol.errors import CoveyError
 from .home import Home
+from .running import running_root
 
+START_S = 15.0
 TAIL_BYTES = 2_000
 
 
@@ -34,25 +38,55 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
-    """A root that was started by this process. Closing `leash` (if there is one) stops it, as does our death."""
+class Leashed:
+    """A fleet that lasts as long as this process wants: closing `leash` stops it, as does our death."""
 
     process: subprocess.Popen[bytes]
     ready: Ready
-    leash: int | None = None
+    leash: int
 
 
-def launch(home: Home, *, timeout_s: float = 15.0, leashed: bool = False) -> Launched:
-    """Start a root in the background and return when its fleet serves; raises `StartFailed`.
+def launch(home: Home, *, timeout_s: float = START_S) -> Ready:
+    """Start a fleet that stays, as nobody's child, and return when it serves; raises `StartFailed`."""
+    process, ready, log = _start(home, ["--daemon"], [], timeout_s)
+    process.wait()  # it has forked the root and is done
+    if ready is None:
+        _end_root(home)
+        raise StartFailed(str(home.path), f"it ended, or was not ready after {timeout_s:g} s", log)
+    return ready
 
-    `leashed`: the fleet stops when this process closes the leash or dies. Otherwise it stays.
-    """
+
+def launch_leashed(home: Home, *, timeout_s: float = START_S) -> Leashed:
+    """Start a fleet that ends with us, and return when it serves; raises `StartFailed`."""
+    read, write = os.pipe()
+    try:
+        process, ready, log = _start(home, ["--leash-fd", str(read)], [read], timeout_s)
+    finally:
+        os.close(read)
+    if ready is None:
+        os.close(write)
+        raise StartFailed(str(home.path), _end(process, timeout_s), log)
+    return Leashed(process, ready, write)
+
+
+def _start(
+    home: Home, more: list[str], fds: list[int], timeout_s: float
+) -> tuple[subprocess.Popen[bytes], Ready | None, str]:
+    """The process, its ready line if one came, and what it has logged so far."""
     home.prepare()
     ready_read, ready_write = os.pipe()
-    leash_read, leash_write = os.pipe() if leashed else (None, None)
-    command = [sys.executable, "-P", "-m", "covey", "up", "--home", str(home.path), "--ready-fd", str(ready_write)]
-    if leash_read is not None:
-        command += ["--leash-fd", str(leash_read)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "covey",
+        "up",
+        "--home",
+        str(home.path),
+        "--ready-fd",
+        str(ready_write),
+        *more,
+    ]
     log_path = home.logs / "root.log"
     try:
         with open(os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab") as log:
@@ -63,22 +97,23 @@ def launch(home: Home, *, timeout_s: float = 15.0, leashed: bool = False) -> Lau
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                pass_fds=[fd for fd in (ready_write, leash_read) if fd is not None],
+                pass_fds=[ready_write, *fds],
             )
     finally:
         os.close(ready_write)
-        if leash_read is not None:
-            os.close(leash_read)
     try:
         ready = _wait_ready(ready_read, timeout_s)
     finally:
         os.close(ready_read)
-    if ready is None:
-        if leash_write is not None:
-            os.close(leash_write)
-        why = _end(process, timeout_s)
-        raise StartFailed(str(home.path), why, _tail(log_path, log_start))
-    return Launched(process, ready, leash_write)
+    return process, ready, "" if ready is not None else _tail(log_path, log_start)
+
+
+def _end_root(home: Home) -> None:
+    """A root that is not ready in time is not wanted any more."""
+    info = running_root(home)
+    if info is not None:
+        with suppress(ProcessLookupError):
+            os.kill(info.pid, signal.SIGTERM)
 
 
 def _wait_ready(fd: int, timeout_s: float) -> Ready | None:

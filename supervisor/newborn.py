@@ -63,6 +63,7 @@ def _run(request: SpawnChild, fds: list[int], entry: str | Main) -> int:
     except SystemExit as end:
         return _exit_code(end)
     except BaseException:  # noqa: BLE001 - process main: the traceback is in the log, the code tells the supervisor
+        sys.stdout.flush()
         traceback.print_exc()
         return 1
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 from .client import AsyncFleet
 from .home import Home
-from .launch import Launched, launch
+from .launch import Leashed, launch_leashed
 from .running import running_root
 
 STOP_S = 15.0
@@ -19,7 +19,7 @@ STOP_S = 15.0
 @asynccontextmanager
 async def visit(home: Home, *, name: str) -> AsyncIterator[AsyncFleet]:
     """The fleet of this home. One that was brought up for us is stopped at the end, also if we are killed."""
-    launched = None if running_root(home) else await asyncio.to_thread(launch, home, leashed=True)
+    launched = None if running_root(home) else await asyncio.to_thread(launch_leashed, home)
     try:
         fleet = await AsyncFleet.join(home, name=name)
         try:
@@ -31,9 +31,8 @@ async def visit(home: Home, *, name: str) -> AsyncIterator[AsyncFleet]:
             await asyncio.to_thread(_stop, launched)
 
 
-def _stop(launched: Launched) -> None:
-    if launched.leash is not None:
-        os.close(launched.leash)
+def _stop(launched: Leashed) -> None:
+    os.close(launched.leash)
     try:
         launched.process.wait(timeout=STOP_S)
     except subprocess.TimeoutExpired:

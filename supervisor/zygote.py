@@ -69,7 +69,14 @@ def warm_up(preload: Sequence[str] = PRELOAD) -> tuple[str, ...]:
     return tuple(missing)
 
 
-def run(sock: socket.socket, *, root: int, entry: str | Main = ROLES, preload: Sequence[str] = PRELOAD) -> NoReturn:
+def run(
+    sock: socket.socket,
+    *,
+    root: int,
+    entry: str | Main = ROLES,
+    preload: Sequence[str] = PRELOAD,
+    fork: Callable[[], int] = os.fork,
+) -> NoReturn:
     """Be the zygote of the process `root`, which holds the other end of `sock`; ends the process."""
     code = 1
     try:
@@ -77,7 +84,7 @@ def run(sock: socket.socket, *, root: int, entry: str | Main = ROLES, preload: S
         missing = warm_up(preload)
         gc.disable()
         with _wake_on_child() as wakeup:
-            _Zygote(sock, root=root, entry=entry).serve(wakeup, missing)
+            _Zygote(sock, root=root, entry=entry, fork=fork).serve(wakeup, missing)
         code = 0
     except BaseException:  # noqa: BLE001 - process main: the root learns of it by our death
         sys.excepthook(*sys.exc_info())
@@ -95,7 +102,7 @@ def main() -> NoReturn:
 class _Zygote:
     """Owned by the process's only thread. Children are known from their fork to their reaping."""
 
-    def __init__(self, sock: socket.socket, *, root: int, entry: str | Main, fork: Callable[[], int] = os.fork) -> None:
+    def __init__(self, sock: socket.socket, *, root: int, entry: str | Main, fork: Callable[[], int]) -> None:
         self._sock = sock
         self._root = root
         self._entry = entry
@@ -138,13 +145,17 @@ class _Zygote:
 
     def _spawn(self, request: SpawnChild, fds: list[int]) -> None:
         zygote = os.getpid()
+        # A child begins with our ignored signals. One sent to it before it has its own must wait, not vanish.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             pid = self._fork()
+            if pid == 0:
+                newborn.live(request, fds, entry=self._entry, zygote=zygote)
         except OSError as error:
             self._fail(request, error)
             return
-        if pid == 0:
-            newborn.live(request, fds, entry=self._entry, zygote=zygote)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             pidfd = os.pidfd_open(pid)
         except OSError as error:

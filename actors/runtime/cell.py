@@ -14,27 +14,26 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ...protocol.errors import AskTimeout, MailboxFull
+from .belongings import OwnedTasks, OwnedTimers
 from .dispatch import Dispatcher, LoopClosed
 from .errors import ActorDown, StartFailedError
 from .exits import Crashed, ExitReason, Killed, Lost, Normal, Shutdown, StartFailed, StartPhase, crashed, start_failed
 from .mailbox import Envelope, Mailbox, Overflow, Put, Stop
 from .monitor import Down, Monitor
+from .patience import CANCEL_GRACE_S, Patience
 from .reply import Reply, as_answer
-from .steps import metered
+from .steps import call_metered, is_outside_cancel, metered, uncancel
 
 if TYPE_CHECKING:
     from .ref import ActorRef
 
 log = logging.getLogger(__name__)
-
-CANCEL_GRACE_S: Final = 1.0
-"""How long a cancelled task may take to end before it is left behind."""
 
 
 class Behaviour(Protocol):
@@ -61,9 +60,8 @@ class Cell:
         "_current",
         "_error",
         "_has_begun",
-        "_is_hurried",
-        "_is_waiting",
         "_monitors",
+        "_patience",
         "_receive",
         "_start_timer",
         "_tasks",
@@ -96,12 +94,11 @@ class Cell:
         self._cancelled_for: Envelope | None = None
         self._error: BaseException | None = None
         self._has_begun = False
-        self._is_hurried = False
-        self._is_waiting = False
+        self._patience: Patience | None = None
         self._start_timer: asyncio.TimerHandle | None = None
         self._monitors: list[Monitor] | None = None
-        self._tasks: set[asyncio.Task[Any]] | None = None
-        self._timers: set[asyncio.TimerHandle] | None = None
+        self._tasks: OwnedTasks | None = None
+        self._timers: OwnedTimers | None = None
 
     def __str__(self) -> str:
         return f"{self.name}#{self.incarnation}"
@@ -220,7 +217,7 @@ class Cell:
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - a turn is a boundary: it becomes a typed exit
-            if _is_outside_cancel(error):
+            if is_outside_cancel(error):
                 self._hand_over(Killed())
             else:
                 self._hand_over(start_failed(StartPhase.ON_START, error), error)
@@ -299,14 +296,14 @@ class Cell:
             self._current = None
             if self._cancelled_for is envelope:
                 self._cancelled_for = None
-                _uncancel()
+                uncancel()
 
     def _failed(self, envelope: Envelope, during: str, error: BaseException) -> None:
         if self.reason is not None:
             return
         if isinstance(error, asyncio.CancelledError) and self._cancelled_for is envelope:
             return
-        if _is_outside_cancel(error):
+        if is_outside_cancel(error):
             self._hand_over(Killed())
             return
         if envelope.reply is not None:
@@ -314,16 +311,7 @@ class Cell:
         self._hand_over(crashed(error, during), error)
 
     async def _call(self, hook: Callable[..., object], during: str, *args: object) -> None:
-        meter = self.home.meter
-        meter.begin(self.name, during)
-        try:
-            result = hook(*args)
-        finally:
-            meter.end()
-        if isinstance(result, Coroutine):
-            await metered(result, meter, self.name, during)
-        elif isinstance(result, Awaitable):
-            await result
+        await call_metered(hook, *args, meter=self.home.meter, owner=self.name, during=during)
 
     def _hand_over(self, reason: ExitReason, error: BaseException | None = None) -> None:
         # The calling turn returns without another await: the end need not wait for it.
@@ -362,53 +350,28 @@ class Cell:
             work.close()
             raise self._down_error()
         if self._tasks is None:
-            self._tasks = set()
-        task = asyncio.Task(self._owned(work, name), loop=self.home.loop, name=f"{self.name}.{name}")
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._disown, work))
-        return task
-
-    async def _owned(self, work: Coroutine[Any, Any, Any], name: str) -> object:
-        try:
-            return await metered(work, self.home.meter, self.name, name)
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException as error:
-            self.end(crashed(error, name), error)
-            answer = as_answer(error, str(self), name)
-            if answer is error:
-                raise
-            raise answer from None
-
-    def _disown(self, work: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> None:
-        work.close()  # cancelled before its first step, it was never begun and would warn
-        if self._tasks is not None:
-            self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen: it is the actor's exit reason
+            self._tasks = OwnedTasks(self.name, self._crash, loop=self.home.loop, meter=self.home.meter)
+        return self._tasks.run(work, name)
 
     def after(self, delay_s: float, message: object) -> asyncio.TimerHandle:
         """Put `message` into the own mailbox later, whatever its bound."""
         if self.reason is not None:
             raise self._down_error()
         if self._timers is None:
-            self._timers = set()
-        slot: list[asyncio.TimerHandle] = []
-        handle = self.home.loop.call_later(delay_s, self._due, slot, message)
-        slot.append(handle)
-        self._timers.add(handle)
-        return handle
-
-    def _due(self, slot: list[asyncio.TimerHandle], message: object) -> None:
-        self.cancel_timer(slot[0])
-        if self.mailbox.put_unbounded(Envelope(message)) is Put.WAKE:
-            self._begin_turn()
+            self._timers = OwnedTimers(self.home.loop)
+        return self._timers.add(delay_s, partial(self._put_timed, message))
 
     def cancel_timer(self, handle: asyncio.TimerHandle) -> None:
         """The timer's message is not sent, unless it was."""
-        handle.cancel()
         if self._timers is not None:
-            self._timers.discard(handle)
+            self._timers.cancel(handle)
+
+    def _crash(self, error: BaseException, during: str) -> None:
+        self.end(crashed(error, during), error)
+
+    def _put_timed(self, message: object) -> None:
+        if self.mailbox.put_unbounded(Envelope(message)) is Put.WAKE:
+            self._begin_turn()
 
     # --- the one way out ---------------------------------------------------------------------------------------------
 
@@ -416,11 +379,9 @@ class Cell:
         """End now; an end under way is hurried: what it waits for is cancelled."""
         if self.reason is None:
             self.end(Killed())
-        elif self.task is not None:
-            self._is_hurried = True
-            # Cancelled before its first step, a task never runs at all.
-            if self._is_waiting:
-                self.task.cancel()
+        elif self.task is not None and self._patience is not None:
+            self._patience.hurry()
+            self.task.cancel()
 
     def end(self, reason: ExitReason, error: BaseException | None = None) -> None:
         """Begin the end; without effect if it has begun. What waits, or runs, is told that the actor is down."""
@@ -434,11 +395,12 @@ class Cell:
         for envelope in left:
             if envelope.reply is not None:
                 envelope.reply.fail(self._down_error())
-        for handle in self._timers or ():
-            handle.cancel()
+        if self._timers is not None:
+            self._timers.cancel_all()
         turn = self.task
         if turn is not None:
             turn.cancel()
+        self._patience = Patience(str(self))
         self._begin_end(turn)
 
     def _begin_end(self, turn: asyncio.Task[None] | None) -> None:
@@ -446,7 +408,7 @@ class Cell:
         self.task.add_done_callback(partial(self._end_again, turn))
 
     def _end_again(self, turn: asyncio.Task[None] | None, end: asyncio.Task[None]) -> None:
-        # Somebody cancelled every task of the loop before the end took its first step.
+        # Cancelled before its first step, a task never runs: a kill in the same instant, or the end of the loop.
         if end.cancelled() and not self.is_dead and not self.home.loop.is_closed():
             self._begin_end(turn)
 
@@ -466,24 +428,15 @@ class Cell:
         self._finish()
 
     async def _join(self, turn: asyncio.Task[None] | None, deadline_s: float) -> None:
-        """Cancel the actor's tasks and wait for them and the turn."""
-        tasks: set[asyncio.Task[Any]] = set(self._tasks or ())
-        for task in tasks:
-            task.cancel()
+        assert self._patience is not None, "an end has patience"
+        tasks = self._tasks.cancel() if self._tasks is not None else set()
         if turn is not None:
             tasks.add(turn)
-        for task in await self._pending(tasks, deadline_s):
-            log.error("task_left_behind actor=%s task=%s", self, task.get_name())
+        await self._patience.join(tasks, deadline_s)
 
     async def _run_hook(self, hook: Callable[..., object], name: str, *args: object, deadline_s: float) -> None:
-        task = self._new_task(self._contained(hook, name, *args))
-        tasks: set[asyncio.Task[Any]] = {task}
-        if not await self._pending(tasks, deadline_s):
-            return
-        task.cancel()
-        log.warning("hook_cut_short actor=%s hook=%s", self, name)
-        if await self._pending(tasks, CANCEL_GRACE_S):
-            log.error("task_left_behind actor=%s task=%s", self, name)
+        assert self._patience is not None, "an end has patience"
+        await self._patience.finish(self._new_task(self._contained(hook, name, *args)), name, deadline_s)
 
     async def _contained(self, hook: Callable[..., object], name: str, *args: object) -> None:
         try:
@@ -492,20 +445,6 @@ class Cell:
             raise
         except BaseException:
             log.exception("hook_failed actor=%s hook=%s", self, name)
-
-    async def _pending(self, tasks: set[asyncio.Task[Any]], deadline_s: float) -> set[asyncio.Task[Any]]:
-        """Wait for `tasks`; those that are left. A cancel from outside ends the wait and hurries the end."""
-        waiting = {task for task in tasks if not task.done()}
-        if not waiting:
-            return waiting
-        self._is_waiting = True
-        try:
-            await asyncio.wait(waiting, timeout=min(deadline_s, CANCEL_GRACE_S) if self._is_hurried else deadline_s)
-        except asyncio.CancelledError:
-            self._is_hurried = True
-        finally:
-            self._is_waiting = False
-        return {task for task in waiting if not task.done()}
 
     def _finish(self) -> None:
         error, self._error = self._error, None
@@ -526,7 +465,8 @@ class Cell:
     def _let_go(self) -> None:
         with self.home.monitors_lock:
             self.actor = None
-        self._receive = self._context = self.task = self._tasks = self._timers = None
+        self._receive = self._context = self.task = None
+        self._tasks = self._timers = self._patience = None
 
     def _fire_monitors(self) -> None:
         with self.home.monitors_lock:
@@ -547,15 +487,3 @@ class Cell:
 
     def _new_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return asyncio.Task(work, loop=self.home.loop, name=self.name, context=self._context)
-
-
-def _is_outside_cancel(error: BaseException) -> bool:
-    """Whether the running task itself was cancelled, rather than something it awaited."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-def _uncancel() -> None:
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()

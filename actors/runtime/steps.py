@@ -5,9 +5,10 @@ The meter also says who is in a step right now, so that a watchdog on another th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final
 
@@ -63,3 +64,29 @@ def metered(work: Coroutine[Any, Any, object], meter: Meter, owner: str, during:
             step = partial(work.throw, error)
         else:
             step = partial(work.send, sent)
+
+
+async def call_metered(hook: Callable[..., object], *args: object, meter: Meter, owner: str, during: str) -> None:
+    """Call a `def` or `async def` hook and see it through, on the meter."""
+    meter.begin(owner, during)
+    try:
+        result = hook(*args)
+    finally:
+        meter.end()
+    if isinstance(result, Coroutine):
+        await metered(result, meter, owner, during)
+    elif isinstance(result, Awaitable):
+        await result
+
+
+def is_outside_cancel(error: BaseException) -> bool:
+    """Whether the running task itself was cancelled, rather than something it awaited."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def uncancel() -> None:
+    """The running task has dealt with one cancel and goes on."""
+    task = asyncio.current_task()
+    assert task is not None, "only a task is cancelled"
+    task.uncancel()

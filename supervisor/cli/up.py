@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 from .common import add_home, add_json
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--detach", action="store_true", help="return as soon as the fleet serves; it stays")
     parser.add_argument("--ready-fd", type=int, metavar="N", help=argparse.SUPPRESS)
     parser.add_argument("--leash-fd", type=int, metavar="N", help=argparse.SUPPRESS)
+    parser.add_argument("--daemon", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,6 +32,9 @@ def run(args: argparse.Namespace) -> int:
     home = Home.locate(args.home)
     if args.detach:
         return _detach(home, args.json)
+    if args.daemon and os.fork():
+        # Whoever started us is not to have a child that it never heard of.
+        os._exit(0)
     from ..root import run_root
 
     return run_root(home, ready_fd=args.ready_fd, leash_fd=args.leash_fd, talk=args.ready_fd is None and not args.json)
@@ -40,8 +45,7 @@ def _detach(home: Home, as_json: bool) -> int:
     from ..running import refuse_if_running
 
     refuse_if_running(home)
-    launched = launch(home)
-    ready = launched.ready
+    ready = launch(home)
     if as_json:
         print_json({"home": str(home.path), "pid": ready.pid, "processes": ready.processes, "ready_s": ready.ready_s})
     else:

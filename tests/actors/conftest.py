@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ from covey.protocol.messages.ledger import (
 )
 
 TEST_S = 20.0
+THREADS = 2
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,6 +41,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
 
     async def under_deadline() -> None:
+        # As a process of the fleet does it: the loop's own executor is the bound for all threads.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
         async with asyncio.timeout(TEST_S):
             await pyfuncitem.obj(**arguments)
 

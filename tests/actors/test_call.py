@@ -221,6 +221,20 @@ async def test_an_error_inside_a_success_is_a_refusal(scene: Scene, replies: Any
     assert setting.statuses == [CallStatus.REFUSED]
 
 
+@pytest.mark.parametrize("status", [200, 503])
+async def test_an_error_that_goes_on_for_ever_is_read_no_further_and_closed(
+    scene: Scene, replies: Any, until: Callable[..., Any], status: int
+) -> None:
+    endless = replies.refusal(status, "1113", "no balance")
+    endless.chunks = (b'data: {"error": {"code": "1113", "message": "no"}}\n\n', *[b"x" * 9000 + b"\n"] * 20)
+    endless.hang = "body"
+    async with scene(endless) as setting:
+        outcome = await setting.ask(clocks=Clocks(), patience=Patience(total_s=0.0, first_s=9.0))
+
+        assert isinstance(outcome, CallUnanswered)
+        await until(lambda: setting.provider.connections == 0)
+
+
 async def test_a_key_quoted_by_the_provider_is_not_passed_on(scene: Scene, replies: Any) -> None:
     async with scene(replies.refusal(401, None, f"Incorrect API key provided: {KEY}")) as setting:
         outcome = await setting.ask()

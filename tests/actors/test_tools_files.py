@@ -233,7 +233,7 @@ async def test_a_listing_is_bounded(workspace: Path) -> None:
     assert (await listing(workspace))[-1] == "[5 more entries]"
 
 
-async def test_file_work_uses_at_most_two_threads(workspace: Path) -> None:
+async def test_file_work_uses_the_threads_of_the_loop_and_no_others(workspace: Path) -> None:
     (workspace / "a.txt").write_text("x")
     before = threading.active_count()
     await asyncio.gather(*(read(workspace, "a.txt") for _ in range(50)))

@@ -93,6 +93,12 @@ async def test_the_deadline_ends_the_command_and_keeps_what_it_printed(
     await until(lambda: not alive(pid))
 
 
+async def test_a_stopped_command_gets_to_say_goodbye(tmp_path: Path) -> None:
+    text = await terminal(tmp_path, "trap 'echo bye; exit 4' TERM; kill -STOP $$; sleep 60", timeout_s=0.3)
+
+    assert text == "bye\n\n[killed: it ran longer than 0.3 s]"
+
+
 @pytest.mark.parametrize(
     "background",
     [

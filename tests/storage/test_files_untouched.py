@@ -56,4 +56,4 @@ def test_the_names_of_the_database_files_are_given_to_stat_and_sqlite_only() -> 
         if '-wal"' in file.read_text() or '-shm"' in file.read_text()
     }
 
-    assert named == {"database.py", "store.py"}
+    assert named == {"identity.py", "store.py"}

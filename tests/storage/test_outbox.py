@@ -202,13 +202,14 @@ def test_a_big_spool_is_cut_when_everything_is_acknowledged(tmp_path: Path) -> N
 
 def test_a_spool_that_is_never_empty_does_not_grow_for_ever(tmp_path: Path) -> None:
     outbox = make(tmp_path, compact_bytes=1000)
-    largest = 0
+    largest, descriptors = 0, len(os.listdir("/proc/self/fd"))
     for number in range(1, 2001):
         outbox.append(number, record(number))
         outbox.acknowledge(number - 5)
         largest = max(largest, os.stat(outbox.path).st_size)
 
     assert largest < 5000
+    assert len(os.listdir("/proc/self/fd")) == descriptors
     assert [seq for seq, _ in outbox.unacknowledged()] == [1996, 1997, 1998, 1999, 2000]
     assert on_file(outbox)[-5:] == list(outbox.unacknowledged())
     assert os.listdir(tmp_path) == [outbox.path.name]

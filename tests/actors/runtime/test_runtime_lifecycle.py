@@ -291,6 +291,17 @@ def test_a_kill_cuts_a_slow_on_stop_short() -> None:
     run_virtual(main())
 
 
+def test_a_second_kill_in_the_same_instant_still_hurries_the_end() -> None:
+    async def main() -> None:
+        ref = await Diary.start_ready([], hangs=("on_stop",))
+        ref.kill()
+        ref.kill()  # cancels the end before its first step
+        await ref.stopped(deadline_s=5)
+        assert asyncio.get_running_loop().time() == pytest.approx(1)
+
+    run_virtual(main())
+
+
 def test_stop_and_kill_in_the_same_instant_end_it_once() -> None:
     async def main() -> None:
         log: list[object] = []
@@ -391,15 +402,18 @@ def test_owned_tasks_are_cancelled_and_awaited_before_on_stop() -> None:
     run_virtual(main())
 
 
-def test_an_owned_task_never_begun_is_closed_without_a_warning() -> None:
+def test_an_owned_task_cancelled_before_it_began_leaves_no_warning_and_the_actor_alive() -> None:
+    class Hasty(Owner):
+        def on_receive(self, message: object) -> object:
+            return self.own(self.job(message), name="job").cancel()
+
     async def main() -> None:
         log: list[object] = []
-        ref = await Owner.start_ready(log)
-        ref.tell("work")
-        ref.stop()
-        ref.tell("never read")
-        await ref.stopped(deadline_s=5)
-        assert log in ([Shutdown()], ["cancelled", Shutdown()])
+        ref = await Hasty.start_ready(log)
+        assert await ref.ask("work", deadline_s=1) is True
+        await asyncio.sleep(10)
+        assert log == []
+        assert ref.is_alive()
 
     run_virtual(main())
 
@@ -466,11 +480,13 @@ def test_timers_end_with_their_actor() -> None:
 
     async def main() -> None:
         ref = await Timed.start_ready()
-        state = weakref.ref(ref._cell.actor)
         ref.stop()
         await ref.stopped(deadline_s=1)
         await asyncio.sleep(0.1)
-        assert state() is None
+        alive = weakref.ref(ref)
+        del ref
+        gc.collect()
+        assert alive() is None, "a timer of an ended actor still waits"
 
     run_virtual(main())
 
@@ -488,7 +504,10 @@ def test_each_monitor_gets_one_down_with_the_reason_when_all_is_over(how: str) -
             ref.watch(lambda down: (log.append(whereis("watched")), downs.append(down)))
         ref.watch(lambda _: 1 / 0)
         ref.watch(downs.append).cancel()
+        monitor = ref.watch(lambda _: None)
+        assert monitor.is_open
         reason = await ended(ref, how)
+        assert not monitor.is_open
         await asyncio.sleep(1)
         assert downs == [Down(ref, reason)] * 2
         assert log[-3:] == ["on_stop", None, None]
