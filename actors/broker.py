@@ -9,6 +9,7 @@ A shell around `limits.Book`, which decides; this carries out. What the order of
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -60,7 +61,7 @@ from .limits.actions import (
     Watch,
 )
 from .limits.answers import claim_of, granted, lost_call, problem_with, refused, views
-from .limits.book import QUEUE_BOUND, Book
+from .limits.book import CUT_LINGER_S, QUEUE_BOUND, Book
 from .ports import Ledger, PeerLeft, Request
 from .runtime.actor import LoopActor, Timer
 from .runtime.errors import ActorDown
@@ -137,11 +138,14 @@ class Broker(LoopActor):
         self._tick_at = math.inf
         self._timer: Timer | None = None
 
-    def on_start(self) -> None:
+    async def on_start(self) -> None:
         """Take over every lease that is outstanding; nothing is granted before."""
         left = self._journal.state
         log_event(log, "broker_started", outstanding=len(left.leases), torn_bytes=self._journal.ignored_bytes or None)
         self._carry_out(self._book.restore(left))
+        if left.totals:
+            # The journal knows no slots that lingered when our predecessor died: outwait them.
+            await asyncio.sleep(CUT_LINGER_S)
         self._set_timer()
 
     def on_receive(self, message: object) -> None:
@@ -175,8 +179,8 @@ class Broker(LoopActor):
         match request.body:
             case Acquire():
                 self._acquire(request.body, request)
-            case Release(call=call):
-                self._decide(GivenBack(call))
+            case Release(call=call, was_cut=was_cut):
+                self._decide(GivenBack(call, was_cut))
                 request.reply(Done())
             case ReleaseAll():
                 self._decide(Left(request.peer))

@@ -31,6 +31,10 @@ class _NoSlot(Exception):
     """The broker's no, on its way out of `_attempt`."""
 
 
+class _Cut(Exception):
+    """The exchange ended without an answer of the provider: leaving the slot by this says that it was cut."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """What the calls of one agent go through; `client` and the rest stay the caller's own."""
@@ -91,6 +95,10 @@ async def _attempt(request: CallRequest, caller: Caller) -> tuple[Answer | Fault
                 waited_s=grant.waited_s if isinstance(grant, Granted) else None,
             )
             end = await exchange.run(), exchange.took_s
+            if isinstance(end[0], Fault) and end[0].status is None:
+                raise _Cut
+    except _Cut:
+        assert end is not None, "it is raised after the end"
     except CoveyError as refused:
         if end is None:
             raise _NoSlot(str(refused)) from refused

@@ -115,7 +115,7 @@ class Slot:
             if self._request.accounted:
                 self._fleet.records.record(self._account(error))
         finally:
-            self._fleet.slots.release(self._request, self._granted)
+            self._fleet.slots.release(self._request, self._granted, was_cut=error is not None)
 
     def _account(self, error: BaseException | None) -> CallRecorded:
         status = CallStatus.COMPLETED

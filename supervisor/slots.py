@@ -34,8 +34,10 @@ class Slots:
         granted = await self.acquire(request)
         try:
             yield granted
-        finally:
-            self.release(request, granted)
+        except BaseException:
+            self.release(request, granted, was_cut=True)
+            raise
+        self.release(request, granted)
 
     async def acquire(self, request: Acquire) -> Granted | Unlimited:
         """Wait for the slot; raises `SlotTimeout` or `QueueFull`. When cancelled, nothing is held or waited for."""
@@ -52,10 +54,13 @@ class Slots:
             raise refusal(reply)
         return cast("Granted | Unlimited", reply)
 
-    def release(self, request: Acquire, granted: Granted | Unlimited) -> None:
-        """Give the slot back: sent at once, repeated until the broker has it, never waited for."""
+    def release(self, request: Acquire, granted: Granted | Unlimited, *, was_cut: bool = False) -> None:
+        """Give the slot back: sent at once, repeated until the broker has it, never waited for.
+
+        `was_cut`: the call was closed before its end, so the provider may count it for a moment longer.
+        """
         if isinstance(granted, Granted):
-            self._link.post(Release(call=request.call))
+            self._link.post(Release(call=request.call, was_cut=was_cut))
 
 
 def refusal(refused: Refused) -> CoveyError:

@@ -300,7 +300,7 @@ class _Turn:
             return
         held = sum(_holds(self._children[at].phase) for at in self._plan.levels[level])
         self._course = Rising(level=level, waiting=held, floor=rising.floor)
-        self._start_level(level, with_absent=True)
+        self._start_level(level, with_absent=level >= rising.floor)
 
     def _fall_to(self, falling: Falling) -> None:
         level = falling.level - 1
@@ -318,9 +318,10 @@ class _Turn:
             self._course = Down(falling.why)
             self.actions.append(AllStopped())
             return
-        held = sum(_holds(child.phase) for at, child in enumerate(self._children) if self._plan.level_of[at] <= level)
-        self._course = Rising(level=level, waiting=held, floor=falling.floor)
-        self._start_level(level, with_absent=level >= falling.floor)
+        # Whoever failed below meanwhile is waited for first.
+        below = level - 1
+        held = sum(_holds(child.phase) for at, child in enumerate(self._children) if self._plan.level_of[at] <= below)
+        self._course = Rising(level=below, waiting=held, floor=falling.floor)
 
     def _start_level(self, level: int, *, with_absent: bool) -> None:
         for at in self._plan.levels[level]:

@@ -18,9 +18,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class GivenBack(msgspec.Struct, frozen=True):
-    """A call needs its slot, or its place, no more."""
+    """A call needs its slot, or its place, no more. `was_cut`: it was closed before its end."""
 
     call: CallId
+    was_cut: bool = False
 
 
 class Left(msgspec.Struct, frozen=True):

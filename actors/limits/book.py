@@ -39,6 +39,9 @@ from .deadlines import Deadlines
 from .whereabouts import Whereabouts
 
 QUEUE_BOUND: Final = 10_000
+CUT_LINGER_S: Final = 0.05
+"""A provider notices a closed connection a few turns of its loop later than the kernel tells us that a process died:
+a call that takes the slot within a millisecond arrives before that, and is refused (seen with the simulated one)."""
 _SPENT_KEPT: Final = 4096
 
 
@@ -53,6 +56,7 @@ class Book:
         self._deadlines = Deadlines()
         self._watched: set[Owner] = set()
         self._spent: OrderedDict[CallId, None] = OrderedDict()
+        self._lingering: dict[CallId, Budget] = {}
 
     @property
     def limits(self) -> Mapping[str, int]:
@@ -88,10 +92,10 @@ class Book:
         match event:
             case Asked(claim=claim):
                 self._ask(claim, now, actions)
-            case GivenBack(call=call):
-                self._give_back((call,), now, actions)
+            case GivenBack(call=call, was_cut=was_cut):
+                self._give_back((call,), now, actions, lingers=was_cut)
             case Left(peer=peer):
-                self._give_back(self._where.of_incarnation(peer.incarnation), now, actions)
+                self._give_back(self._where.of_incarnation(peer.incarnation), now, actions, lingers=True)
                 self._unwatch(peer.owner, actions)
             case Died(owner=owner):
                 self._bury(owner, now, actions)
@@ -143,7 +147,7 @@ class Book:
             self._drop(claim.call)
             actions.append(_refusal(budget, claim, Refusal.TIMEOUT, 0.0))
 
-    def _give_back(self, calls: Iterable[CallId], now: float, actions: list[Action]) -> None:
+    def _give_back(self, calls: Iterable[CallId], now: float, actions: list[Action], *, lingers: bool) -> None:
         touched: dict[BudgetKey, Budget] = {}
         for call in calls:
             self._spend(call)
@@ -154,6 +158,8 @@ class Book:
             touched[budget.key] = budget
             if isinstance(what, Lease):
                 actions.append(End(what))
+                if lingers:
+                    self._linger(budget, call, now)
             else:
                 actions.append(_refusal(budget, what.claim, Refusal.WITHDRAWN, what.waited_s(now)))
         self._admit_all(touched.values(), now, actions)
@@ -168,6 +174,7 @@ class Book:
             touched[budget.key] = budget
             if isinstance(what, Lease):
                 actions.append(Lose(what))
+                self._linger(budget, call, now)
             else:
                 actions.append(_refusal(budget, what.claim, Refusal.WITHDRAWN, what.waited_s(now)))
         self._admit_all(touched.values(), now, actions)
@@ -189,6 +196,10 @@ class Book:
     def _expire(self, now: float, actions: list[Action]) -> None:
         touched: dict[BudgetKey, Budget] = {}
         for call in self._deadlines.pop_due(now):
+            if (freed := self._lingering.pop(call, None)) is not None:
+                freed.lingering.discard(call)
+                touched[freed.key] = freed
+                continue
             dropped = self._drop(call)
             assert dropped is not None, "only a call that holds or waits has a deadline"
             budget, what = dropped
@@ -219,6 +230,13 @@ class Book:
         what = self.budgets[key].drop(call)
         assert what is not None, "a call that is somewhere holds or waits"
         return self.budgets[key], what
+
+    def _linger(self, budget: Budget, call: CallId, now: float) -> None:
+        """Keep the slot of a call that was cut from everybody for a moment."""
+        self._spend(call)
+        budget.lingering.add(call)
+        self._lingering[call] = budget
+        self._deadlines.set(call, now + CUT_LINGER_S)
 
     def _budget(self, key: BudgetKey, provider: str) -> Budget:
         budget = self.budgets.get(key)

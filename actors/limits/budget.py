@@ -1,6 +1,7 @@
 """One budget: its slots, its queue and its totals.
 
-Pure. Slots are a set of call ids: taking one that is taken, or giving back one that is not, changes nothing.
+Pure. Slots are a set of call ids: taking one that is taken, or giving back one that is not, changes nothing. The slot
+of a call that was cut lingers: nobody holds it, and nobody gets it before the provider has had time to notice.
 Whenever a call has returned from `admit`, nobody waits beside a free slot.
 """
 
@@ -21,6 +22,7 @@ class Budget:
         self.provider = provider
         self.limit = limit
         self.leases: dict[CallId, Lease] = {}
+        self.lingering: set[CallId] = set()
         self.queue = FairQueue()
         self.waits = Waits()
         self.granted = 0
@@ -28,13 +30,13 @@ class Budget:
 
     @property
     def in_flight(self) -> int:
-        """Slots held now."""
-        return len(self.leases)
+        """Slots held now, and those that linger."""
+        return len(self.leases) + len(self.lingering)
 
     @property
     def has_room(self) -> bool:
         """Whether a slot is free."""
-        return len(self.leases) < self.limit
+        return self.in_flight < self.limit
 
     def admit(self, now: float) -> Lease | None:
         """Give a free slot to whoever is next; None when there is no slot or nobody waits."""
@@ -44,7 +46,7 @@ class Budget:
         lease = waiter.lease(now)
         self.leases[lease.call] = lease
         self.granted += 1
-        self.peak_in_flight = max(self.peak_in_flight, len(self.leases))
+        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self.waits.add(lease.waited_s)
         return lease
 

@@ -51,6 +51,8 @@ class Release(Wire, frozen=True, kw_only=True, tag="release"):
     """Give a slot back, or give up waiting for it. Idempotent; answered by `Done`."""
 
     call: CallId
+    was_cut: bool = False
+    """The call was closed before its end, so the provider may count it for a moment longer."""
 
 
 class ReleaseAll(Wire, frozen=True, kw_only=True, tag="release_all"):

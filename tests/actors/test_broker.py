@@ -368,12 +368,13 @@ async def test_a_lost_call_the_ledger_has_no_room_for_frees_its_slot_and_is_reco
 ) -> None:
     monkeypatch.setattr("covey.actors.broker.REPORT_AGAIN_S", 0.01)
     async with broker(tmp_path) as bench:
-        bench.ledger.refusals = 3
+        bench.ledger.refusals = 30
         await bench.acquire(children[0].peer, "a")
         children[0].kill()
 
         await bench.acquire(children[1].peer, "b")
         assert list(read_lease_journal(tmp_path / "leases")[0].leases) == ["a", "b"]
+        bench.ledger.refusals = 0
         await until(lambda: bool(bench.ledger.records))
 
         assert [record.call for record in bench.ledger.records if isinstance(record, CallRecorded)] == ["a"]

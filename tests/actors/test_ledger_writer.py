@@ -103,11 +103,19 @@ async def test_a_query_sees_what_was_submitted_before_it(tmp_path: Path) -> None
             assert len(transcript.messages) == seq
 
 
-async def test_a_query_waits_for_more_records_than_one_commit_takes(tmp_path: Path) -> None:
-    count = 2 * ledger_thread.MAX_GROUP_RECORDS + 1
+async def test_a_query_waits_for_all_that_had_piled_up_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(ledger_thread, "RETRY_S", 0.01)
+    count = 4 * ledger_thread.MAX_GROUP_RECORDS
+    committed: list[int] = []
     async with running(tmp_path) as writer:
-        for first in range(1, count + 1, 100):
-            writer.submit(A, entries(first, min(first + 99, count)), lambda upto: None)
+        with monkeypatch.context() as patch:
+            failing(patch, StoreFull("no room"))
+            for first in range(1, count + 1, 64):
+                writer.submit(A, entries(first, first + 63), committed.append)
+            await until(writer._mail.empty)
+        await until(lambda: bool(committed))
 
         assert (await ask(writer, TotalsQuery(), Totals)).messages == count
 

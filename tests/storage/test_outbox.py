@@ -169,6 +169,7 @@ def test_a_closed_outbox_takes_nothing(tmp_path: Path) -> None:
         outbox.append(1, record(1))
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_cannot_append_to_its_parents_spool(tmp_path: Path) -> None:
     outbox = make(tmp_path)
     child = os.fork()

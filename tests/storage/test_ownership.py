@@ -66,6 +66,7 @@ def test_an_owner_that_is_dead_is_nobody(tmp_path: Path) -> None:
     assert read_owner(tmp_path / "never") is None
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_lock_is_not_kept_by_a_forked_child(tmp_path: Path) -> None:
     lock = own(tmp_path / "state.db")
     wait, go = os.pipe()

@@ -188,6 +188,7 @@ def test_a_database_at_its_size_limit_is_full(store: Store) -> None:
     assert store.apply([said(3)]).new == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_cannot_use_its_parents_store(store: Store) -> None:
     read, write = os.pipe()
     pid = os.fork()

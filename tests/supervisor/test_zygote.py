@@ -129,7 +129,7 @@ def test_a_child_gets_its_arguments_and_descriptors_and_its_code_is_reported(pro
     ("end", "code"),
     [
         pytest.param(lambda: None, 0, id="returns nothing"),
-        pytest.param(lambda: sys.exit(), 0, id="sys.exit()"),
+        pytest.param(sys.exit, 0, id="sys.exit()"),
         pytest.param(lambda: sys.exit(9), 9, id="sys.exit(9)"),
         pytest.param(lambda: sys.exit("why"), 1, id="sys.exit with a text"),
         pytest.param(lambda: 1 / 0, 1, id="exception"),

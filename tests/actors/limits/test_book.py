@@ -20,7 +20,7 @@ from covey.actors.limits.actions import (
     Unwatch,
     Watch,
 )
-from covey.actors.limits.book import Book
+from covey.actors.limits.book import CUT_LINGER_S, Book
 from covey.actors.limits.claim import Claim
 from covey.actors.limits.views import view_of
 from covey.protocol.ids import BudgetKey, CallId, Incarnation
@@ -192,7 +192,28 @@ def test_a_dead_process_loses_its_slots_and_its_places_in_one_step() -> None:
 
     assert [action.lease.call for action in actions if isinstance(action, Lose)] == ["a"]
     assert refusals(actions) == [("c", Refusal.WITHDRAWN)]
-    assert grants(actions) == ["d"]
+    assert grants(actions) == []
+    assert grants(book.decide(Ticked(), 1.0 + CUT_LINGER_S)) == ["d"]
+
+
+def test_the_slot_of_a_call_that_was_cut_is_nobodys_for_a_moment() -> None:
+    book = book_with(1, ask("a"), ask("b"))
+
+    assert grants(book.decide(GivenBack(CallId("a"), was_cut=True), 2.0)) == []
+    assert book.budgets[KEY].in_flight == 1
+    assert book.next_deadline() == 2.0 + CUT_LINGER_S
+    assert grants(book.decide(Ticked(), 2.0 + CUT_LINGER_S)) == ["b"]
+    assert book.budgets[KEY].in_flight == 1
+
+
+def test_a_waiter_that_gives_up_leaves_nothing_behind() -> None:
+    book = book_with(1, ask("a"), ask("b"))
+
+    book.decide(GivenBack(CallId("b"), was_cut=True), 2.0)
+
+    assert book.budgets[KEY].in_flight == 1
+    assert grants(book.decide(GivenBack(CallId("a")), 3.0)) == []
+    assert book.budgets[KEY].in_flight == 0
 
 
 def test_an_incarnation_that_leaves_gives_back_its_own_and_not_its_process_neighbours() -> None:
@@ -251,7 +272,8 @@ def test_a_successor_counts_what_is_outstanding_before_its_first_event() -> None
     assert watches == [Watch(peer(1).owner), Watch(peer(2).owner)]
     assert successor.decide(ask("c", peer(3)), 1.0) == [Watch(peer(3).owner)]
     assert [type(a) for a in successor.decide(ask("a", peer(1)), 1.0)] == [Grant]
-    assert grants(successor.decide(Died(peer(1).owner), 2.0)) == ["c"]
+    successor.decide(Died(peer(1).owner), 2.0)
+    assert grants(successor.decide(Ticked(), 2.0 + CUT_LINGER_S)) == ["c"]
     assert (successor.budgets[KEY].granted, successor.budgets[KEY].peak_in_flight) == (3, 2)
 
 

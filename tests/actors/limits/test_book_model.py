@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
@@ -25,7 +27,7 @@ from covey.actors.limits.actions import (
     Unwatch,
     Watch,
 )
-from covey.actors.limits.book import Book
+from covey.actors.limits.book import CUT_LINGER_S, Book
 from covey.actors.limits.claim import Claim
 from covey.protocol.ids import BudgetKey, CallId, Incarnation
 from covey.protocol.messages.broker import Priority, Refusal
@@ -54,6 +56,7 @@ class BookMachine(RuleBasedStateMachine):
         self.journal.apply(LifeBegan(life="life"))
         self.waiting: dict[CallId, Claim] = {}
         self.held: dict[CallId, Claim] = {}
+        self.lingering: dict[CallId, tuple[BudgetKey, float]] = {}
         self.watched: set[Owner] = set()
         self.dead: set[Owner] = set()
         self.made = 0
@@ -112,9 +115,10 @@ class BookMachine(RuleBasedStateMachine):
         elif was_waiting and deadline > self.now:
             assert actions == []
 
-    @rule(claim=asks)
-    def give_back(self, claim: Claim) -> None:
-        self._decide(GivenBack(claim.call))
+    @rule(claim=asks, was_cut=st.booleans())
+    def give_back(self, claim: Claim, was_cut: bool) -> None:
+        was_held = claim.call in self.held
+        self._decide(GivenBack(claim.call, was_cut), cut={claim.call} if was_cut and was_held else set())
 
         assert claim.call not in self.held
         assert claim.call not in self.waiting
@@ -122,7 +126,7 @@ class BookMachine(RuleBasedStateMachine):
 
     @rule(peer=peers)
     def leave(self, peer: Peer) -> None:
-        self._decide(Left(peer))
+        self._decide(Left(peer), cut={call for call, claim in self.held.items() if claim.holder == peer})
 
         assert not [c for c in (*self.held.values(), *self.waiting.values()) if c.holder == peer]
 
@@ -138,7 +142,7 @@ class BookMachine(RuleBasedStateMachine):
             del self.limits[provider]
         self._decide(Limited(self.limits))
 
-    @rule(dt=st.sampled_from([0.0, 1.0, 5.0, 20.0, 60.0]))
+    @rule(dt=st.sampled_from([0.0, CUT_LINGER_S, 1.0, 5.0, 20.0, 60.0]))
     def pass_time(self, dt: float) -> None:
         self.now += dt
         self._decide(Ticked())
@@ -147,6 +151,7 @@ class BookMachine(RuleBasedStateMachine):
     def replace_the_broker(self) -> None:
         """The broker is killed; waiters ask its successor again, in any case after it read the journal."""
         resent = list(self.waiting.values())
+        self.now += CUT_LINGER_S  # the successor waits that long: it knows of no slot that lingers
         self.waiting.clear()
         self.watched.clear()
         self.book = Book(self.limits, queue_bound=QUEUE_BOUND)
@@ -191,6 +196,8 @@ class BookMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whoever still waits is served, once holders give back what they hold."""
         for _ in range(1000):
+            self.now += CUT_LINGER_S
+            self._decide(Ticked())
             if not self.held:
                 break
             self._decide(GivenBack(next(iter(self.held))))
@@ -209,12 +216,12 @@ class BookMachine(RuleBasedStateMachine):
         self._tell_deaths()
         return actions
 
-    def _decide(self, event: Event) -> list[Action]:
+    def _decide(self, event: Event, *, cut: Collection[CallId] = ()) -> list[Action]:
         actions = self.book.decide(event, self.now)
-        self._carry_out(actions)
+        self._carry_out(actions, cut)
         return actions
 
-    def _carry_out(self, actions: list[Action]) -> None:
+    def _carry_out(self, actions: list[Action], cut: Collection[CallId] = ()) -> None:
         for action in actions:
             match action:
                 case Grant(lease=lease, is_new=True):
@@ -231,6 +238,8 @@ class BookMachine(RuleBasedStateMachine):
                     assert not isinstance(action, Overdue) or lease.expires_at <= self.now
                     assert not isinstance(action, Lose) or claim.holder.owner in self.dead
                     self.journal.apply(LeaseEnded(call=lease.call))
+                    if isinstance(action, Lose) or (isinstance(action, End) and lease.call in cut):
+                        self.lingering[lease.call] = (lease.budget, self.now + CUT_LINGER_S)
                 case Watch(owner=owner):
                     assert owner not in self.watched
                     self.watched.add(owner)
@@ -247,7 +256,8 @@ class BookMachine(RuleBasedStateMachine):
         assert action.in_flight <= action.limit == self.limits[claim.provider]
         assert not action.lease.waited_s or claim.timeout_s is None or action.lease.waited_s < claim.timeout_s
         self.held[claim.call] = claim
-        assert sum(other.budget == claim.budget for other in self.held.values()) == action.in_flight
+        lingers = sum(key == claim.budget and until > self.now for key, until in self.lingering.values())
+        assert sum(other.budget == claim.budget for other in self.held.values()) + lingers == action.in_flight
 
     def _tell_deaths(self) -> None:
         for owner in sorted(self.dead & self.watched, key=lambda owner: owner.pid):

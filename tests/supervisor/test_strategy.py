@@ -1,0 +1,735 @@
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+
+from covey.supervisor.exits import Exited, Lost, NeverStarted, Signalled, StartTimeout, Unresponsive
+from covey.supervisor.lifecycle import (
+    Absent,
+    AllReady,
+    AllStopped,
+    ArmTimer,
+    BackingOff,
+    ChildEnded,
+    ChildGivenUp,
+    ChildReady,
+    ChildRestarts,
+    Ended,
+    Escalate,
+    GivenUp,
+    Hung,
+    Kill,
+    Ready,
+    Report,
+    Running,
+    Spawned,
+    Start,
+    StartAll,
+    StartFailed,
+    Starting,
+    Stop,
+    Stopping,
+    StopRequested,
+    Tick,
+)
+from covey.supervisor.restarts import BackOff, RestartLimit
+from covey.supervisor.roster import Roster
+from covey.supervisor.spec import ChildSpec, RestartType, Strategy, TreeSpec, plan
+from covey.supervisor.strategy import KILL_AGAIN_S, decide
+from covey.supervisor.tree import Down, Falling, Rising, Up, new_tree
+
+PERMANENT, TRANSIENT, TEMPORARY = RestartType.PERMANENT, RestartType.TRANSIENT, RestartType.TEMPORARY
+ONE_FOR_ONE, ONE_FOR_ALL, REST_FOR_ONE = Strategy.ONE_FOR_ONE, Strategy.ONE_FOR_ALL, Strategy.REST_FOR_ONE
+
+DONE, CRASH, KILLED = Exited(0), Exited(1), Signalled(9)
+STEADY = BackOff(base_s=1.0, cap_s=8.0, jitter=0.0, stable_s=100.0)
+
+
+class World:
+    """A tree, a clock, and what was asked of the world since the last look."""
+
+    def __init__(self, ranks: dict[str, int], strategy=ONE_FOR_ONE, limit=None, special=None, **common) -> None:
+        common = {"back_off": STEADY, **common}
+        children = tuple(
+            ChildSpec(**{"name": name, "role": "r", "rank": rank, **common, **(special or {}).get(name, {})})
+            for name, rank in ranks.items()
+        )
+        spec = TreeSpec(children=children, strategy=strategy, limit=limit or RestartLimit(restarts=30, within_s=60.0))
+        self.tree = new_tree(plan(spec), boot="boot", seed=1)
+        self.now = 1000.0
+
+    def feed(self, event) -> list[object]:
+        self.tree, actions = decide(self.tree, event, self.now)
+        return list(actions)
+
+    def phase(self, child: str):
+        return self.tree.child(child).phase
+
+    def life(self, child: str):
+        return self.phase(child).incarnation
+
+    def ready(self, *children: str) -> list[object]:
+        return [act for child in children for act in self.feed(Ready(child=child, incarnation=self.life(child)))]
+
+    def spawned(self, *children: str) -> list[object]:
+        return [
+            act
+            for pid, child in enumerate(children, 100)
+            for act in self.feed(Spawned(child=child, incarnation=self.life(child), pid=pid))
+        ]
+
+    def end(self, child: str, reason=CRASH) -> list[object]:
+        return self.feed(Ended(child=child, incarnation=self.life(child), reason=reason))
+
+    def tick(self, child: str, after_s: float) -> list[object]:
+        self.now += after_s
+        return self.feed(Tick(child=child))
+
+    def up(self) -> World:
+        """Everybody spawned and ready."""
+        self.feed(StartAll())
+        while isinstance(self.tree.course, Rising):
+            for name in starting(self):
+                self.spawned(name)
+                self.ready(name)
+        return self
+
+
+def starting(world: World) -> list[str]:
+    return [name for name in world.tree.plan.place if isinstance(world.phase(name), Starting)]
+
+
+def names(actions, kind) -> list[str]:
+    return [action.child for action in actions if isinstance(action, kind)]
+
+
+def facts(actions, kind):
+    return [action.fact for action in actions if isinstance(action, Report) and isinstance(action.fact, kind)]
+
+
+# --- OTP's matrix ----------------------------------------------------------------------------------------------------
+
+MATRIX = [
+    # strategy, restart type of all, reason, who is stopped (in order), who starts again (in order)
+    (ONE_FOR_ONE, PERMANENT, DONE, "", "b"),
+    (ONE_FOR_ONE, PERMANENT, CRASH, "", "b"),
+    (ONE_FOR_ONE, PERMANENT, KILLED, "", "b"),
+    (ONE_FOR_ONE, TRANSIENT, DONE, "", ""),
+    (ONE_FOR_ONE, TRANSIENT, CRASH, "", "b"),
+    (ONE_FOR_ONE, TRANSIENT, KILLED, "", "b"),
+    (ONE_FOR_ONE, TEMPORARY, DONE, "", ""),
+    (ONE_FOR_ONE, TEMPORARY, CRASH, "", ""),
+    (ONE_FOR_ONE, TEMPORARY, KILLED, "", ""),
+    (ONE_FOR_ALL, PERMANENT, DONE, "ca", "abc"),
+    (ONE_FOR_ALL, PERMANENT, CRASH, "ca", "abc"),
+    (ONE_FOR_ALL, PERMANENT, KILLED, "ca", "abc"),
+    (ONE_FOR_ALL, TRANSIENT, DONE, "", ""),
+    (ONE_FOR_ALL, TRANSIENT, CRASH, "ca", "abc"),
+    (ONE_FOR_ALL, TRANSIENT, KILLED, "ca", "abc"),
+    (ONE_FOR_ALL, TEMPORARY, DONE, "", ""),
+    (ONE_FOR_ALL, TEMPORARY, CRASH, "", ""),
+    (ONE_FOR_ALL, TEMPORARY, KILLED, "", ""),
+    (REST_FOR_ONE, PERMANENT, DONE, "c", "bc"),
+    (REST_FOR_ONE, PERMANENT, CRASH, "c", "bc"),
+    (REST_FOR_ONE, PERMANENT, KILLED, "c", "bc"),
+    (REST_FOR_ONE, TRANSIENT, DONE, "", ""),
+    (REST_FOR_ONE, TRANSIENT, CRASH, "c", "bc"),
+    (REST_FOR_ONE, TRANSIENT, KILLED, "c", "bc"),
+    (REST_FOR_ONE, TEMPORARY, DONE, "", ""),
+    (REST_FOR_ONE, TEMPORARY, CRASH, "", ""),
+    (REST_FOR_ONE, TEMPORARY, KILLED, "", ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "restart", "reason", "stopped", "started"),
+    [pytest.param(*row, id=f"{row[0]}, {row[1]}, {row[2]}") for row in MATRIX],
+)
+def test_who_comes_back_is_as_in_otp(strategy, restart, reason, stopped, started):
+    world = World({"a": 0, "b": 1, "c": 2}, strategy, restart=restart).up()
+
+    actions, seen_stopped, seen_started = world.end("b", reason), "", ""
+    while actions:
+        seen_stopped += "".join(names(actions, Stop))
+        seen_started += "".join(names(actions, Start))
+        actions = [
+            act
+            for name in "abc"
+            for act in (
+                world.end(name, DONE)
+                if isinstance(world.phase(name), Stopping)
+                else world.spawned(name) + world.ready(name)
+                if isinstance(world.phase(name), Starting)
+                else []
+            )
+        ]
+
+    assert (seen_stopped, seen_started) == (stopped, started)
+    assert isinstance(world.tree.course, Up)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        pytest.param(Unresponsive(30.0), id="unresponsive"),
+        pytest.param(StartTimeout(10.0), id="start timeout"),
+        pytest.param(NeverStarted("EAGAIN"), id="never started"),
+        pytest.param(Lost(), id="lost"),
+    ],
+)
+def test_no_other_reason_is_a_normal_end(reason):
+    world = World({"a": 0}, restart=TRANSIENT).up()
+
+    assert names(world.end("a", reason), Start) == ["a"]
+
+
+def test_a_temporary_child_stopped_for_anothers_sake_does_not_come_back():
+    world = World({"a": 0, "t": 1}, ONE_FOR_ALL, special={"t": {"restart": TEMPORARY}}).up()
+
+    world.end("a")
+    world.end("t", DONE)
+
+    assert isinstance(world.phase("a"), Starting)
+    assert world.phase("t") == Absent()
+    assert AllReady() in world.ready("a")
+
+
+def test_a_finished_transient_child_comes_back_when_all_do():
+    world = World({"a": 0, "t": 1}, ONE_FOR_ALL, special={"t": {"restart": TRANSIENT}}).up()
+    world.end("t", DONE)
+
+    world.end("a")
+    world.ready("a")
+
+    assert isinstance(world.phase("t"), Starting)
+
+
+def test_siblings_of_the_same_rank_do_not_go_down_in_rest_for_one():
+    world = World({"a": 0, "b": 0, "f": 0, "c": 1}, REST_FOR_ONE, special={"f": {"restart": TRANSIENT}}).up()
+    world.end("f", DONE)
+
+    assert names(world.end("a"), Stop) == ["c"]
+    assert names(world.end("c", DONE), Start) == ["a"]
+
+    assert isinstance(world.phase("b"), Running)
+    assert world.phase("f") == Absent()
+    assert names(world.ready("a"), Start) == ["c"]
+
+
+def test_a_lower_rank_that_fails_during_a_regroup_widens_it():
+    world = World({"a": 0, "b": 1, "c": 2}, REST_FOR_ONE).up()
+    world.end("b")
+
+    world.end("a")
+
+    assert names(world.end("c", DONE), Start) == ["a"]
+    assert names(world.ready("a"), Start) == ["b"]
+    assert names(world.ready("b"), Start) == ["c"]
+    assert AllReady() in world.ready("c")
+
+
+def test_a_regroup_waits_for_a_lower_rank_that_is_being_killed():
+    world = World({"a": 0, "b": 1}, REST_FOR_ONE).up()
+    world.feed(Hung(child="a", incarnation=world.life("a"), silent_s=30.0))
+
+    assert names(world.end("b"), Start) == []
+
+    assert names(world.end("a", KILLED), Start) == ["a"]
+    assert names(world.ready("a"), Start) == ["b"]
+
+
+def test_a_group_that_failed_before_comes_back_after_the_back_off_and_in_order():
+    world = World({"a": 0, "b": 1}, ONE_FOR_ALL).up()
+    world.end("b")
+    world.end("a", DONE)
+    world.ready("a")
+    world.ready("b")
+
+    world.end("b")
+    world.end("a", DONE)
+    assert isinstance(world.phase("a"), Starting)
+    assert names(world.tick("b", 1.0), Start) == []
+
+    assert names(world.ready("a"), Start) == ["b"]
+
+
+def test_a_back_off_longer_than_the_rise_is_waited_for():
+    world = World({"a": 0, "b": 1, "c": 2}, ONE_FOR_ALL).up()
+    for _ in range(2):
+        world.end("b")
+        world.end("c", DONE)
+        world.end("a", DONE)
+        world.ready("a")
+        if isinstance(world.phase("b"), Starting):
+            world.ready("b")
+            world.ready("c")
+
+    assert isinstance(world.phase("b"), BackingOff)
+    assert world.phase("c") == Absent()
+    assert names(world.tick("b", 1.0), Start) == ["b"]
+    assert names(world.ready("b"), Start) == ["c"]
+
+
+# --- up --------------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_start_in_order_and_a_rank_at_once():
+    world = World({"worker-1": 2, "ledger": 1, "worker-2": 2, "broker": 1})
+
+    assert names(world.feed(StartAll()), Start) == ["ledger", "broker"]
+    assert names(world.ready("broker"), Start) == []
+    assert names(world.ready("ledger"), Start) == ["worker-1", "worker-2"]
+    assert AllReady() not in world.ready("worker-2")
+    assert AllReady() in world.ready("worker-1")
+
+
+def test_a_lower_rank_that_fails_again_holds_the_next_one_up():
+    world = World({"a": 0, "b": 1, "c": 2})
+    world.feed(StartAll())
+    world.ready("a")
+    world.end("a")
+
+    assert names(world.ready("b"), Start) == []
+
+    assert names(world.ready("a"), Start) == ["c"]
+
+
+def test_a_child_that_is_done_or_given_up_holds_nobody_up():
+    special = {"t": {"restart": TRANSIENT}, "g": {"is_vital": False, "limit": RestartLimit(restarts=0)}}
+    world = World({"t": 0, "g": 0, "b": 1}, special=special)
+    world.feed(StartAll())
+
+    assert names(world.end("t", DONE), Start) == []
+    assert names(world.end("g"), Start) == ["b"]
+
+
+def test_a_tree_without_children_is_ready_and_stopped_at_once():
+    world = World({})
+
+    assert world.feed(StartAll()) == [AllReady()]
+    assert world.feed(StopRequested()) == [AllStopped()]
+
+
+def test_every_life_has_an_incarnation_of_its_own_even_after_a_stop():
+    world, lives = World({"a": 0}).up(), set()
+    for _ in range(3):
+        lives.add(world.life("a"))
+        world.end("a")
+        world.tick("a", 10.0)
+    world.feed(StopRequested())
+    world.end("a")
+    world.feed(StartAll())
+
+    assert len(lives | {world.life("a")}) == 4
+    assert all(life.startswith("boot.") for life in lives)
+
+
+def test_ready_may_come_before_the_word_that_there_is_a_process():
+    world = World({"a": 0})
+    world.feed(StartAll())
+    world.ready("a")
+
+    world.spawned("a")
+
+    assert world.phase("a") == Running("boot.1", 1000.0, 100)
+
+
+def test_the_start_is_under_a_deadline_and_a_late_child_is_killed_then_restarted():
+    world = World({"a": 0}, start_deadline_s=10.0)
+    actions = world.feed(StartAll())
+    world.spawned("a")
+
+    assert ArmTimer(child="a", at=1010.0) in actions
+    assert world.tick("a", 9.9) == []
+    assert names(world.tick("a", 0.1), Kill) == ["a"]
+    actions = world.end("a", KILLED)
+    assert facts(actions, ChildEnded)[0].reason == StartTimeout(10.0)
+    assert not facts(actions, ChildEnded)[0].was_asked
+    assert names(actions, Start) == ["a"]
+
+
+def test_a_start_that_failed_counts_as_a_failure():
+    world = World({"a": 0}, limit=RestartLimit(restarts=1), special={"a": {"limit": RestartLimit(restarts=1)}})
+    world.feed(StartAll())
+
+    world.feed(StartFailed(child="a", incarnation="boot.1", error="EAGAIN"))
+    actions = world.feed(StartFailed(child="a", incarnation="boot.2", error="EAGAIN"))
+
+    assert facts(actions, ChildGivenUp)[0].reason == NeverStarted("EAGAIN")
+
+
+# --- restarts --------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_restart_is_immediate_then_the_wait_doubles_up_to_the_cap():
+    world, waits_s = World({"a": 0}).up(), []
+    for _ in range(6):
+        waits_s.append(facts(world.end("a"), ChildRestarts)[0].delay_s)
+        if isinstance(world.phase("a"), BackingOff):
+            assert world.tick("a", waits_s[-1] - 0.01) == []
+            assert names(world.tick("a", 0.02), Start) == ["a"]
+
+    assert waits_s == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "delay_s"), [pytest.param(99.9, 1.0, id="short"), pytest.param(100.0, 0.0, id="long")]
+)
+@pytest.mark.parametrize("how", ["ended", "hung"])
+def test_a_stable_time_resets_the_back_off(ran_s, delay_s, how):
+    world = World({"a": 0}).up()
+    world.end("a")
+    world.ready("a")
+    world.now += ran_s
+
+    if how == "hung":
+        world.feed(Hung(child="a", incarnation=world.life("a"), silent_s=30.0))
+
+    assert facts(world.end("a"), ChildRestarts)[0].delay_s == delay_s
+
+
+def test_waits_are_jittered_by_the_seed_and_differ_between_siblings():
+    jittered = BackOff(base_s=1.0, cap_s=8.0, jitter=0.5, stable_s=100.0)
+    world, waits_s = World({"a": 0, "b": 0}, back_off=jittered).up(), []
+    for name in "ab":
+        world.end(name)
+        world.ready(name)
+    for name in "ab":
+        waits_s.append(facts(world.end(name), ChildRestarts)[0].delay_s)
+
+    assert waits_s[0] != waits_s[1]
+    assert all(0.5 <= wait_s <= 1.0 for wait_s in waits_s)
+
+
+def test_a_child_that_used_its_limit_up_is_given_up_and_the_tree_stops_itself():
+    world = World({"a": 0, "b": 1}, special={"a": {"limit": RestartLimit(restarts=1)}}).up()
+    world.end("a")
+    world.ready("a")
+
+    actions = world.end("a", KILLED)
+
+    why = Escalate(child="a", reason=KILLED, limit=RestartLimit(restarts=1), is_tree_limit=False)
+    assert why in actions
+    assert names(actions, Stop) == ["b"]
+    assert world.end("b", DONE)[-1] == AllStopped()
+    assert world.tree.course == Down(why)
+
+
+def test_one_child_cannot_spend_its_siblings_restarts():
+    special = {"bad": {"limit": RestartLimit(restarts=3), "is_vital": False}}
+    world = World({"bad": 0, "good": 0}, limit=RestartLimit(restarts=10, within_s=60.0), special=special).up()
+    while not isinstance(world.phase("bad"), GivenUp):
+        if isinstance(world.phase("bad"), BackingOff):
+            world.tick("bad", 8.0)
+        world.end("bad")
+
+    actions = world.end("good")
+
+    assert names(actions, Start) == ["good"]
+    assert isinstance(world.tree.course, Up)
+
+
+def test_the_trees_limit_holds_over_all_children():
+    limit = RestartLimit(restarts=2, within_s=60.0)
+    world = World({"a": 0, "b": 0, "c": 0}, limit=limit, special={name: {"limit": limit} for name in "abc"}).up()
+    world.end("a")
+    world.end("b")
+
+    actions = world.end("c")
+
+    assert Escalate(child="c", reason=CRASH, limit=limit, is_tree_limit=True) in actions
+    assert isinstance(world.tree.course, Falling)
+    assert world.phase("c") == Absent()
+
+
+def test_restarts_are_forgotten_after_the_window():
+    limit = RestartLimit(restarts=1, within_s=60.0)
+    world = World({"a": 0}, limit=limit, special={"a": {"limit": limit, "back_off": BackOff(stable_s=0.0)}}).up()
+    world.end("a")
+    world.ready("a")
+    world.now += 60.0
+
+    assert names(world.end("a"), Start) == ["a"]
+
+
+def test_stopping_and_starting_the_tree_is_no_amnesty():
+    world = World({"a": 0}, special={"a": {"limit": RestartLimit(restarts=1)}}).up()
+    world.end("a")
+    world.feed(StopRequested())
+    world.end("a")
+    world.feed(StartAll())
+
+    assert facts(world.end("a"), ChildGivenUp)
+
+
+def test_a_lost_child_comes_back_at_once_and_no_budget_pays():
+    limit = RestartLimit(restarts=0, within_s=60.0)
+    world = World({"a": 0}, limit=limit, special={"a": {"limit": limit}}).up()
+
+    for _ in range(5):
+        assert names(world.end("a", Lost()), Start) == ["a"]
+
+    assert world.tree.child("a").restarts == 5
+
+
+def test_a_hung_child_is_killed_and_its_end_is_told_by_its_cause():
+    world = World({"a": 0}).up()
+
+    actions = world.feed(Hung(child="a", incarnation=world.life("a"), silent_s=31.0))
+
+    assert names(actions, Kill) == ["a"]
+    assert facts(world.end("a", KILLED), ChildEnded)[0].reason == Unresponsive(31.0)
+    assert isinstance(world.phase("a"), Starting)
+
+
+# --- down ------------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_stop_in_reverse_and_a_rank_at_once():
+    world = World({"a": 0, "b": 1, "c": 1}).up()
+
+    assert names(world.feed(StopRequested()), Stop) == ["b", "c"]
+    assert world.end("b", DONE)[1:] == []
+    assert names(world.end("c", DONE), Stop) == ["a"]
+    assert world.end("a", DONE)[-1] == AllStopped()
+    assert world.tree.course == Down()
+
+
+def test_a_child_that_does_not_stop_is_killed_and_killed_again():
+    world = World({"a": 0}, shutdown_s=5.0).up()
+    actions = world.feed(StopRequested())
+
+    assert Stop(child="a", incarnation="boot.1", deadline=1005.0) in actions
+    assert ArmTimer(child="a", at=1005.0) in actions
+    assert world.tick("a", 4.9) == []
+    assert names(world.tick("a", 0.1), Kill) == ["a"]
+    assert world.tick("a", KILL_AGAIN_S - 0.1) == []
+    assert names(world.tick("a", 0.1), Kill) == ["a"]
+    ended = facts(world.end("a", KILLED), ChildEnded)[0]
+    assert (ended.reason, ended.was_asked) == (KILLED, True)
+
+
+def test_no_shutdown_time_kills_at_once_and_endless_time_never():
+    world = World(
+        {"brutal": 0, "patient": 0}, special={"brutal": {"shutdown_s": 0}, "patient": {"shutdown_s": math.inf}}
+    ).up()
+
+    actions = world.feed(StopRequested())
+
+    assert names(actions, Kill) == ["brutal"]
+    assert names(actions, Stop) == ["patient"]
+    assert names(actions, ArmTimer) == ["brutal"]
+    assert world.tick("patient", 1e9) == []
+
+
+def test_a_stop_reaches_a_child_that_is_being_started_once_there_is_one():
+    world = World({"a": 0})
+    world.feed(StartAll())
+    assert names(world.feed(StopRequested()), Stop) == ["a"]
+
+    assert names(world.spawned("a"), Stop) == ["a"]
+    assert world.ready("a") == []
+    assert AllStopped() in world.end("a", Signalled(15))
+
+
+def test_a_kill_reaches_a_child_whose_fork_was_slow():
+    world = World({"a": 0}, shutdown_s=5.0)
+    world.feed(StartAll())
+    world.feed(StopRequested())
+    world.tick("a", 5.0)
+
+    assert names(world.spawned("a"), Kill) == ["a"]
+
+
+def test_a_start_that_fails_while_stopping_is_the_end():
+    world = World({"a": 0})
+    world.feed(StartAll())
+    world.feed(StopRequested())
+
+    assert AllStopped() in world.feed(StartFailed(child="a", incarnation="boot.1", error="EAGAIN"))
+    assert world.phase("a") == Absent()
+
+
+def test_a_stop_ends_waiting_children_and_given_up_ones():
+    special = {"g": {"limit": RestartLimit(restarts=0), "is_vital": False}}
+    world = World({"a": 0, "g": 0}, special=special).up()
+    world.end("g")
+    world.end("a")
+    world.end("a")
+    assert isinstance(world.phase("a"), BackingOff)
+
+    assert world.feed(StopRequested()) == [AllStopped()]
+
+    assert world.phase("a") == world.phase("g") == Absent()
+    assert world.tick("a", 100.0) == []
+
+
+def test_nobody_comes_back_while_the_tree_stops():
+    world = World({"a": 0, "b": 1}).up()
+    world.feed(StopRequested())
+
+    assert names(world.end("a"), Start) == []
+
+    assert world.phase("a") == Absent()
+    assert world.end("b", DONE)[-1] == AllStopped()
+
+
+def test_a_stop_takes_over_a_regroup():
+    world = World({"a": 0, "b": 1, "c": 2}, ONE_FOR_ALL).up()
+    world.end("a")
+
+    assert world.feed(StopRequested()) == []
+
+    assert names(world.end("c", DONE), Stop) == ["b"]
+    assert world.end("b", DONE)[-1] == AllStopped()
+
+
+def test_an_escalation_takes_over_a_regroup():
+    special = {"a": {"limit": RestartLimit(restarts=0)}}
+    world = World({"a": 0, "b": 1, "c": 2}, REST_FOR_ONE, special=special).up()
+    world.end("b")
+
+    assert names(world.end("a"), Escalate) == ["a"]
+
+    assert world.end("c", DONE)[-1] == AllStopped()
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+EVENTS = {
+    "start all": StartAll(),
+    "stop": StopRequested(),
+    "tick": Tick(child="a"),
+    "spawned": Spawned(child="a", incarnation="boot.1", pid=5),
+    "start failed": StartFailed(child="a", incarnation="boot.1", error="EAGAIN"),
+    "ready": Ready(child="a", incarnation="boot.1"),
+    "ended": Ended(child="a", incarnation="boot.1", reason=CRASH),
+    "hung": Hung(child="a", incarnation="boot.1", silent_s=30.0),
+}
+
+
+def absent(world):
+    pass
+
+
+def asked_for(world):
+    world.feed(StartAll())
+
+
+def spawned(world):
+    asked_for(world)
+    world.spawned("a")
+
+
+def running(world):
+    spawned(world)
+    world.ready("a")
+
+
+def stopping(world):
+    running(world)
+    world.feed(StopRequested())
+
+
+def backing_off(world):
+    running(world)
+    world.end("a")
+    world.end("a")
+
+
+TAKEN = {
+    absent: {"start all", "stop"},
+    asked_for: {"stop", "spawned", "start failed", "ready", "ended"},
+    spawned: {"stop", "ready", "ended"},
+    running: {"stop", "ended", "hung"},
+    stopping: {"ended"},
+    backing_off: {"stop"},
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("reach", TAKEN, ids=lambda reach: reach.__name__)
+def test_an_event_is_taken_or_changes_nothing(reach, event):
+    world = World({"a": 0})
+    reach(world)
+    before = world.tree
+
+    actions = world.feed(EVENTS[event])
+
+    if event in TAKEN[reach]:
+        assert actions or world.tree is not before
+    else:
+        assert (actions, world.tree is before) == ([], True)
+
+
+@pytest.mark.parametrize("event", ["spawned", "start failed", "ready", "ended", "hung"])
+@pytest.mark.parametrize("stale", [{"incarnation": "boot.0"}, {"child": "stranger"}], ids=["older life", "stranger"])
+@pytest.mark.parametrize("reach", TAKEN, ids=lambda reach: reach.__name__)
+def test_news_of_an_older_life_or_a_stranger_change_nothing(reach, event, stale):
+    world = World({"a": 0})
+    reach(world)
+    before = world.tree
+    fields = {name: getattr(EVENTS[event], name) for name in EVENTS[event].__struct_fields__}
+
+    assert world.feed(type(EVENTS[event])(**{**fields, **stale})) == []
+
+    assert world.tree is before
+
+
+def test_a_tick_for_a_stranger_changes_nothing():
+    world = World({"a": 0}).up()
+    before = world.tree
+
+    assert world.feed(Tick(child="stranger")) == []
+
+    assert world.tree is before
+
+
+def test_an_earlier_state_is_still_what_it_was():
+    world = World({"a": 0}).up()
+    before = world.tree
+
+    world.end("a")
+
+    assert isinstance(before.child("a").phase, Running)
+    assert facts(decide(before, Ready(child="a", incarnation="x"), 0.0)[1], ChildReady) == []
+
+
+# --- cost ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 1024, 1025, 40_000])
+def test_a_roster_holds_what_was_put_whatever_its_size(size):
+    roster, expected = Roster(range(size)), list(range(size))
+    for place in {0, size // 2, size - 1} & set(range(size)):
+        roster, expected[place] = roster.put(place, -place), -place
+
+    assert list(roster) == expected
+    assert len(roster) == size
+    assert roster == Roster(expected)
+    for outside in (-1, size):
+        with pytest.raises(IndexError):
+            roster[outside]
+        with pytest.raises(IndexError):
+            roster.put(outside, 0)
+
+
+def test_an_exit_costs_the_same_among_ten_and_among_ten_thousand_siblings():
+    """Counted in function calls, because a clock would measure the machine."""
+
+    def calls(size: int) -> int:
+        world, counted = World({f"c{number}": 0 for number in range(size)}).up(), 0
+
+        def count(*_):
+            nonlocal counted
+            counted += 1
+
+        event = Ended(child="c5", incarnation=world.life("c5"), reason=CRASH)
+        sys.setprofile(count)
+        decide(world.tree, event, world.now)
+        sys.setprofile(None)
+        return counted
+
+    assert calls(10_000) < 2 * calls(10)
