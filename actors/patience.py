@@ -16,7 +16,7 @@ DOUBTFUL: Final = frozenset({FaultKind.TRUNCATED, FaultKind.TIMEOUT, FaultKind.I
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds of trying again. With the defaults a provider may be away for ten minutes."""
+    """The bounds of trying again. With the defaults a provider may be unwell for ten minutes."""
 
     total_s: float = 600.0
     """Failed attempts and the pauses between them, together."""
@@ -24,6 +24,8 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     longest_s: float = 30.0
     doubtful_attempts: int = 3
     """Attempts in all that may end in a `DOUBTFUL` fault."""
+    unreachable_s: float = 60.0
+    """The same as `total_s` where nothing ever answered: an address that is wrong is to be said soon."""
 
 
 DEFAULT_PATIENCE: Final = Patience()
@@ -35,6 +37,8 @@ class Strain(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     doubtful: int = 0
     spent_s: float = 0.0
+    has_answered: bool = False
+    """Whether the provider was there at least once."""
 
     def after(self, fault: Fault, took_s: float) -> Strain:
         """One more failed attempt that took `took_s`."""
@@ -42,6 +46,7 @@ class Strain(msgspec.Struct, frozen=True, kw_only=True):
             attempts=self.attempts + 1,
             doubtful=self.doubtful + (fault.kind in DOUBTFUL),
             spent_s=self.spent_s + took_s,
+            has_answered=self.has_answered or fault.kind is not FaultKind.UNREACHABLE,
         )
 
     def paused(self, pause_s: float) -> Strain:
@@ -63,4 +68,6 @@ def pause_s(fault: Fault, strain: Strain, patience: Patience, *, chance: float) 
         return None
     bound = min(patience.longest_s, patience.first_s * 2.0 ** min(strain.attempts - 1, 30))
     pause = (fault.retry_after_s or 0.0) + bound * chance
-    return pause if strain.spent_s + pause <= patience.total_s else None
+    was_there = strain.has_answered or fault.kind is not FaultKind.UNREACHABLE
+    total_s = patience.total_s if was_there else min(patience.total_s, patience.unreachable_s)
+    return pause if strain.spent_s + pause <= total_s else None

@@ -470,3 +470,12 @@ async def test_a_proxy_of_the_environment_is_not_used_for_loopback(
 )
 def test_loopback_is_told_without_a_resolver(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+def test_a_provider_that_never_answered_is_given_up_sooner_than_one_that_did() -> None:
+    gone = fault_named(FaultKind.UNREACHABLE, "connection refused")
+    never = Strain(spent_s=59.0).after(gone, 2.0)
+    once = Strain(spent_s=57.0).after(BUSY, 2.0).after(gone, 2.0)
+
+    assert pause_s(gone, never, Patience(), chance=0.0) is None
+    assert pause_s(gone, once, Patience(), chance=0.0) == 0.0

@@ -97,7 +97,8 @@ def until() -> Callable[[Callable[[], bool]], None]:
 
 def read_to_end(fd: int, *, timeout_s: float) -> bytes:
     """Everything written to a pipe until its last writer is gone."""
-    deadline, parts = time.monotonic() + timeout_s, []
+    deadline = time.monotonic() + timeout_s
+    parts: list[bytes] = []
     while select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
         part = os.read(fd, 65536)
         if not part:

@@ -59,17 +59,17 @@ def kill(service: subprocess.Popen[bytes]) -> None:
     service.stdout.close()
 
 
-def ask(dealer: zmq.Socket, text: bytes) -> bytes:
+def ask(dealer: zmq.Socket[bytes], text: bytes) -> bytes:
     dealer.send(text)
     return answer(dealer)
 
 
-def answer(dealer: zmq.Socket) -> bytes:
+def answer(dealer: zmq.Socket[bytes]) -> bytes:
     assert dealer.poll(10_000), "no answer within 10 s"
     return dealer.recv()
 
 
-def test_a_socket_is_closed_to_others_whatever_the_umask(short):
+def test_a_socket_is_closed_to_others_whatever_the_umask(short: Path) -> None:
     before = os.umask(0)
     try:
         listener = listen(short / "run" / "a.sock")
@@ -82,7 +82,7 @@ def test_a_socket_is_closed_to_others_whatever_the_umask(short):
     listener.remove()
 
 
-def test_a_folder_that_was_open_to_others_is_closed(short):
+def test_a_folder_that_was_open_to_others_is_closed(short: Path) -> None:
     (short / "run").mkdir(mode=0o755)
 
     listen(short / "run" / "a.sock").remove()
@@ -90,7 +90,7 @@ def test_a_folder_that_was_open_to_others_is_closed(short):
     assert stat.S_IMODE((short / "run").stat().st_mode) == 0o700
 
 
-def test_a_folder_that_is_a_link_is_refused(short):
+def test_a_folder_that_is_a_link_is_refused(short: Path) -> None:
     (short / "elsewhere").mkdir()
     (short / "run").symlink_to(short / "elsewhere")
 
@@ -100,12 +100,12 @@ def test_a_folder_that_is_a_link_is_refused(short):
     assert os.listdir(short / "elsewhere") == []
 
 
-def test_a_listener_is_not_inherited_by_accident(listener):
+def test_a_listener_is_not_inherited_by_accident(listener: Listener) -> None:
     assert not os.get_inheritable(listener.fileno())
 
 
 @pytest.mark.parametrize("letter", ["a", "ä", "群"])
-def test_the_length_of_a_path_is_measured_in_bytes(letter):
+def test_the_length_of_a_path_is_measured_in_bytes(letter: str) -> None:
     width = len(letter.encode())
     fits = "/" + "x" * (106 % width) + letter * (106 // width)
 
@@ -115,7 +115,7 @@ def test_the_length_of_a_path_is_measured_in_bytes(letter):
         check_length(Path(fits + "x"))
 
 
-def test_the_longest_path_works_and_one_more_byte_makes_nothing(short):
+def test_the_longest_path_works_and_one_more_byte_makes_nothing(short: Path) -> None:
     folder = short / "run"
     longest = folder / ("x" * (107 - len(os.fsencode(folder)) - 1))
 
@@ -129,7 +129,7 @@ def test_the_longest_path_works_and_one_more_byte_makes_nothing(short):
     listener.remove()
 
 
-def test_what_an_earlier_life_left_behind_is_replaced(short):
+def test_what_an_earlier_life_left_behind_is_replaced(short: Path) -> None:
     leftover = listen(short / "run" / "a.sock")
 
     listener = listen(short / "run" / "a.sock")
@@ -142,7 +142,7 @@ def test_what_an_earlier_life_left_behind_is_replaced(short):
     assert os.listdir(short / "run") == []
 
 
-def test_a_path_that_was_cleaned_away_is_noticed_and_removing_it_is_no_error(listener):
+def test_a_path_that_was_cleaned_away_is_noticed_and_removing_it_is_no_error(listener: Listener) -> None:
     listener.path.unlink()
 
     assert not listener.is_in_place()
@@ -150,7 +150,7 @@ def test_a_path_that_was_cleaned_away_is_noticed_and_removing_it_is_no_error(lis
 
 
 @pytest.mark.kill
-def test_a_message_sent_while_the_service_is_down_is_answered_by_its_successor(listener):
+def test_a_message_sent_while_the_service_is_down_is_answered_by_its_successor(listener: Listener) -> None:
     context = zmq.Context()
     dealer = context.socket(zmq.DEALER)
     dealer.linger = 0
@@ -173,7 +173,7 @@ def test_a_message_sent_while_the_service_is_down_is_answered_by_its_successor(l
     context.term()
 
 
-def test_closing_a_zeromq_socket_leaves_the_listener_and_its_path(listener):
+def test_closing_a_zeromq_socket_leaves_the_listener_and_its_path(listener: Listener) -> None:
     with zmq.Context() as context:
         router = context.socket(zmq.ROUTER)
         router.setsockopt(zmq.USE_FD, os.dup(listener.fileno()))

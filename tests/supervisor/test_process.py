@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -50,7 +51,7 @@ def litter() -> subprocess.Popen[bytes]:
     return program
 
 
-def pausing_child(before) -> int:
+def pausing_child(before: Any) -> int:
     pid = os.fork()
     if pid == 0:
         before()
@@ -59,7 +60,12 @@ def pausing_child(before) -> int:
     return pid
 
 
-def test_this_process_is_found_again_by_its_own_description():
+def tied_to(parent: int, telling: int) -> None:
+    die_with_parent(parent)
+    os.write(telling, b"%d" % os.getpid())
+
+
+def test_this_process_is_found_again_by_its_own_description() -> None:
     owner = this_process()
 
     pidfd = open_pidfd(owner)
@@ -76,7 +82,7 @@ def test_this_process_is_found_again_by_its_own_description():
         pytest.param({"pid": 2**22 - 1}, id="no such pid"),
     ],
 )
-def test_a_pidfd_of_another_process_is_refused_and_none_is_left_open(change):
+def test_a_pidfd_of_another_process_is_refused_and_none_is_left_open(change: Any) -> None:
     owner = msgspec.structs.replace(this_process(), **change)
     open_before = len(os.listdir("/proc/self/fd"))
 
@@ -86,8 +92,8 @@ def test_a_pidfd_of_another_process_is_refused_and_none_is_left_open(change):
     assert len(os.listdir("/proc/self/fd")) == open_before
 
 
-def test_the_start_time_is_found_whatever_the_process_calls_itself(processes):
-    def body():
+def test_the_start_time_is_found_whatever_the_process_calls_itself(processes: Any) -> None:
+    def body() -> None:
         before = start_ticks(os.getpid())
         set_title("a) R 1 (b")
         assert start_ticks(os.getpid()) == before
@@ -95,8 +101,8 @@ def test_the_start_time_is_found_whatever_the_process_calls_itself(processes):
     processes.run(body)
 
 
-def test_a_title_is_shown_as_name_and_command_line(processes):
-    def body():
+def test_a_title_is_shown_as_name_and_command_line(processes: Any) -> None:
+    def body() -> None:
         set_title("covey:a-long-name-for-a-worker")
         assert Path("/proc/self/comm").read_text().strip() == "covey:a-long-na"
         assert Path("/proc/self/cmdline").read_bytes().rstrip(b"\0") == b"covey:a-long-name-for-a-worker"
@@ -104,8 +110,8 @@ def test_a_title_is_shown_as_name_and_command_line(processes):
     processes.run(body)
 
 
-def test_a_signal_to_a_process_that_was_reaped_hits_nobody(processes):
-    def body():
+def test_a_signal_to_a_process_that_was_reaped_hits_nobody(processes: Any) -> None:
+    def body() -> None:
         child = pausing_child(lambda: None)
         pidfd = os.pidfd_open(child)
 
@@ -118,8 +124,8 @@ def test_a_signal_to_a_process_that_was_reaped_hits_nobody(processes):
     processes.run(body)
 
 
-def test_waiting_for_a_living_process_ends_at_its_deadline(processes):
-    def body():
+def test_waiting_for_a_living_process_ends_at_its_deadline(processes: Any) -> None:
+    def body() -> None:
         child = pausing_child(lambda: None)
         assert not wait_for_exit(os.pidfd_open(child), timeout_s=0.05)
         sweep(timeout_s=10)
@@ -127,12 +133,12 @@ def test_waiting_for_a_living_process_ends_at_its_deadline(processes):
     processes.run(body)
 
 
-def test_a_child_dies_with_its_parent(processes):
+def test_a_child_dies_with_its_parent(processes: Any) -> None:
     told, telling = os.pipe()
 
-    def body():
+    def body() -> None:
         parent = os.getpid()
-        pausing_child(lambda: (die_with_parent(parent), os.write(telling, b"%d" % os.getpid())))
+        pausing_child(lambda: tied_to(parent, telling))
         signal.pause()
 
     parent, _ = processes.fork(body)
@@ -145,8 +151,8 @@ def test_a_child_dies_with_its_parent(processes):
         os.close(fd)
 
 
-def test_a_child_whose_parent_is_gone_already_ends_at_once(processes):
-    def body():
+def test_a_child_whose_parent_is_gone_already_ends_at_once(processes: Any) -> None:
+    def body() -> None:
         child = pausing_child(lambda: die_with_parent(1))
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 1
@@ -154,17 +160,17 @@ def test_a_child_whose_parent_is_gone_already_ends_at_once(processes):
     processes.run(body)
 
 
-def test_the_kernel_ties_a_child_to_the_thread_that_made_it(processes):
+def test_the_kernel_ties_a_child_to_the_thread_that_made_it(processes: Any) -> None:
     """Why there is a zygote: its only thread lives as long as itself."""
 
-    def body():
+    def body() -> None:
         warnings.simplefilter("ignore")  # later versions of Python warn of just this
         parent, made = os.getpid(), []
         told, telling = os.pipe()
 
-        def make_a_child():
-            made.append(pausing_child(lambda: (die_with_parent(parent), os.write(telling, b"armed"))))
-            os.read(told, 5)
+        def make_a_child() -> None:
+            made.append(pausing_child(lambda: tied_to(parent, telling)))
+            os.read(told, 20)
 
         thread = threading.Thread(target=make_a_child)
         thread.start()
@@ -175,8 +181,8 @@ def test_the_kernel_ties_a_child_to_the_thread_that_made_it(processes):
     processes.run(body)
 
 
-def test_direct_children_are_ours_and_unreaped_ones_too(processes):
-    def body():
+def test_direct_children_are_ours_and_unreaped_ones_too(processes: Any) -> None:
+    def body() -> None:
         alive = pausing_child(lambda: None)
         dead = os.fork()
         if dead == 0:
@@ -192,8 +198,8 @@ def test_direct_children_are_ours_and_unreaped_ones_too(processes):
 
 
 @pytest.mark.kill
-def test_a_sweep_leaves_nobody_whatever_session_they_are_in(processes):
-    def body():
+def test_a_sweep_leaves_nobody_whatever_session_they_are_in(processes: Any) -> None:
+    def body() -> None:
         become_subreaper()
         litter()
         litter()
@@ -209,8 +215,8 @@ def test_a_sweep_leaves_nobody_whatever_session_they_are_in(processes):
 
 
 @pytest.mark.kill
-def test_a_sweep_spares_whom_it_is_told_to(processes):
-    def body():
+def test_a_sweep_spares_whom_it_is_told_to(processes: Any) -> None:
+    def body() -> None:
         become_subreaper()
         spared = pausing_child(lambda: None)
         litter()
@@ -225,8 +231,8 @@ def test_a_sweep_spares_whom_it_is_told_to(processes):
 
 
 @pytest.mark.kill
-def test_a_sweep_ends_at_its_deadline_and_says_who_is_left(processes):
-    def body():
+def test_a_sweep_ends_at_its_deadline_and_says_who_is_left(processes: Any) -> None:
+    def body() -> None:
         become_subreaper()
         program = litter()
 
@@ -241,8 +247,8 @@ def test_a_sweep_ends_at_its_deadline_and_says_who_is_left(processes):
 
 
 @pytest.mark.kill
-def test_strangers_are_what_a_dead_child_leaves_behind(processes, until):
-    def body():
+def test_strangers_are_what_a_dead_child_leaves_behind(processes: Any, until: Any) -> None:
+    def body() -> None:
         become_subreaper()
         program = litter()
         daemon = [pid for pid in direct_children() if pid != program.pid]

@@ -1,32 +1,35 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.protocol.errors import UsageError
-from covey.supervisor.restarts import BackOff, RestartLimit, delay_s, roll, spend, was_stable
+from covey.supervisor.restarts import BackOff, RestartLimit, Spent, delay_s, roll, spend, was_stable
 from covey.supervisor.spec import ChildSpec, TreeSpec, plan
 
 
-def test_the_limit_is_the_number_of_restarts_that_are_granted():
+def test_the_limit_is_the_number_of_restarts_that_are_granted() -> None:
     limit = RestartLimit(restarts=2, within_s=10.0)
 
     first = spend((), limit, 0.0)
+    assert first is not None
     second = spend(first, limit, 1.0)
 
     assert second == (0.0, 1.0)
     assert spend(second, limit, 2.0) is None
 
 
-def test_a_restart_is_forgotten_once_it_is_as_old_as_the_window():
+def test_a_restart_is_forgotten_once_it_is_as_old_as_the_window() -> None:
     limit = RestartLimit(restarts=1, within_s=10.0)
 
     assert spend((0.0,), limit, 9.999) is None
     assert spend((0.0,), limit, 10.0) == (10.0,)
 
 
-def test_no_restarts_means_none():
+def test_no_restarts_means_none() -> None:
     assert spend((), RestartLimit(restarts=0), 0.0) is None
 
 
@@ -35,8 +38,10 @@ def test_no_restarts_means_none():
     restarts=st.integers(0, 5),
     within_s=st.floats(0.5, 30),
 )
-def test_no_window_ever_holds_more_than_the_limit(gaps, restarts, within_s):
-    limit, spent, now, granted = RestartLimit(restarts=restarts, within_s=within_s), (), 0.0, []
+def test_no_window_ever_holds_more_than_the_limit(gaps: Any, restarts: Any, within_s: Any) -> None:
+    limit, now = RestartLimit(restarts=restarts, within_s=within_s), 0.0
+    spent: Spent = ()
+    granted: list[float] = []
     for gap in gaps:
         now += gap
         if (charged := spend(spent, limit, now)) is not None:
@@ -52,12 +57,12 @@ def test_no_window_ever_holds_more_than_the_limit(gaps, restarts, within_s):
     ("attempt", "waits_s"),
     [(0, 0.0), (1, 0.1), (2, 0.2), (3, 0.4), (9, 25.6), (10, 30.0), (5000, 30.0)],
 )
-def test_the_wait_starts_at_nothing_then_doubles_up_to_the_cap(attempt, waits_s):
+def test_the_wait_starts_at_nothing_then_doubles_up_to_the_cap(attempt: int, waits_s: float) -> None:
     assert delay_s(BackOff(base_s=0.1, cap_s=30.0), attempt, 0.0) == pytest.approx(waits_s)
 
 
 @given(attempt=st.integers(1, 100), at=st.floats(0, 1, exclude_max=True), jitter=st.floats(0, 1))
-def test_jitter_only_ever_shortens_the_wait(attempt, at, jitter):
+def test_jitter_only_ever_shortens_the_wait(attempt: int, at: float, jitter: float) -> None:
     back_off = BackOff(base_s=0.1, cap_s=30.0, jitter=jitter)
 
     waits_s, longest_s = delay_s(back_off, attempt, at), delay_s(back_off, attempt, 0.0)
@@ -65,13 +70,13 @@ def test_jitter_only_ever_shortens_the_wait(attempt, at, jitter):
     assert longest_s * (1 - jitter) <= waits_s <= longest_s <= 30.0
 
 
-def test_rolls_differ_by_child_and_start_but_not_by_day():
+def test_rolls_differ_by_child_and_start_but_not_by_day() -> None:
     assert roll(7, "worker-1", 3) == roll(7, "worker-1", 3)
     assert len({roll(7, "worker-1", 3), roll(7, "worker-2", 3), roll(7, "worker-1", 4), roll(8, "worker-1", 3)}) == 4
     assert 0 <= roll(7, "worker-1", 3) < 1
 
 
-def test_stable_means_to_have_run_for_the_whole_time():
+def test_stable_means_to_have_run_for_the_whole_time() -> None:
     back_off = BackOff(stable_s=30.0)
 
     assert was_stable(back_off, since=100.0, now=130.0)
@@ -99,14 +104,14 @@ def test_stable_means_to_have_run_for_the_whole_time():
         ),
     ],
 )
-def test_a_specification_that_cannot_be_meant_is_refused(changes, names):
+def test_a_specification_that_cannot_be_meant_is_refused(changes: Any, names: Any) -> None:
     children = tuple(ChildSpec(**{"name": "x", "role": "r", "rank": 1, **change}) for change in changes)
 
     with pytest.raises(UsageError, match=names):
         plan(TreeSpec(children=children))
 
 
-def test_levels_follow_the_ranks_and_keep_the_declared_order():
+def test_levels_follow_the_ranks_and_keep_the_declared_order() -> None:
     ranks = {"late": 7, "first": -1, "second": 3, "also": 3}
     children = tuple(ChildSpec(name=name, role="r", rank=rank) for name, rank in ranks.items())
 

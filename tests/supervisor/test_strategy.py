@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import Any
 
 import pytest
 
-from covey.supervisor.exits import Exited, Lost, NeverStarted, Signalled, StartTimeout, Unresponsive
+from covey.protocol.ids import Incarnation
+from covey.supervisor.exits import Exited, ExitReason, Lost, NeverStarted, Signalled, StartTimeout, Unresponsive
 from covey.supervisor.lifecycle import (
     Absent,
     AllReady,
@@ -18,6 +20,7 @@ from covey.supervisor.lifecycle import (
     ChildRestarts,
     Ended,
     Escalate,
+    Event,
     GivenUp,
     Hung,
     Kill,
@@ -50,7 +53,14 @@ STEADY = BackOff(base_s=1.0, cap_s=8.0, jitter=0.0, stable_s=100.0)
 class World:
     """A tree, a clock, and what was asked of the world since the last look."""
 
-    def __init__(self, ranks: dict[str, int], strategy=ONE_FOR_ONE, limit=None, special=None, **common) -> None:
+    def __init__(
+        self,
+        ranks: dict[str, int],
+        strategy: Strategy = ONE_FOR_ONE,
+        limit: Any = None,
+        special: Any = None,
+        **common: Any,
+    ) -> None:
         common = {"back_off": STEADY, **common}
         children = tuple(
             ChildSpec(**{"name": name, "role": "r", "rank": rank, **common, **(special or {}).get(name, {})})
@@ -60,14 +70,14 @@ class World:
         self.tree = new_tree(plan(spec), boot="boot", seed=1)
         self.now = 1000.0
 
-    def feed(self, event) -> list[object]:
+    def feed(self, event: Event) -> list[object]:
         self.tree, actions = decide(self.tree, event, self.now)
         return list(actions)
 
-    def phase(self, child: str):
+    def phase(self, child: str) -> Any:
         return self.tree.child(child).phase
 
-    def life(self, child: str):
+    def life(self, child: str) -> Any:
         return self.phase(child).incarnation
 
     def ready(self, *children: str) -> list[object]:
@@ -80,7 +90,7 @@ class World:
             for act in self.feed(Spawned(child=child, incarnation=self.life(child), pid=pid))
         ]
 
-    def end(self, child: str, reason=CRASH) -> list[object]:
+    def end(self, child: str, reason: ExitReason = CRASH) -> list[object]:
         return self.feed(Ended(child=child, incarnation=self.life(child), reason=reason))
 
     def tick(self, child: str, after_s: float) -> list[object]:
@@ -101,11 +111,11 @@ def starting(world: World) -> list[str]:
     return [name for name in world.tree.plan.place if isinstance(world.phase(name), Starting)]
 
 
-def names(actions, kind) -> list[str]:
+def names(actions: Any, kind: Any) -> list[str]:
     return [action.child for action in actions if isinstance(action, kind)]
 
 
-def facts(actions, kind):
+def facts(actions: Any, kind: Any) -> Any:
     return [action.fact for action in actions if isinstance(action, Report) and isinstance(action.fact, kind)]
 
 
@@ -147,7 +157,9 @@ MATRIX = [
     ("strategy", "restart", "reason", "stopped", "started"),
     [pytest.param(*row, id=f"{row[0]}, {row[1]}, {row[2]}") for row in MATRIX],
 )
-def test_who_comes_back_is_as_in_otp(strategy, restart, reason, stopped, started):
+def test_who_comes_back_is_as_in_otp(
+    strategy: Strategy, restart: RestartType, reason: ExitReason, stopped: str, started: str
+) -> None:
     world = World({"a": 0, "b": 1, "c": 2}, strategy, restart=restart).up()
 
     actions, seen_stopped, seen_started = world.end("b", reason), "", ""
@@ -179,13 +191,13 @@ def test_who_comes_back_is_as_in_otp(strategy, restart, reason, stopped, started
         pytest.param(Lost(), id="lost"),
     ],
 )
-def test_no_other_reason_is_a_normal_end(reason):
+def test_no_other_reason_is_a_normal_end(reason: ExitReason) -> None:
     world = World({"a": 0}, restart=TRANSIENT).up()
 
     assert names(world.end("a", reason), Start) == ["a"]
 
 
-def test_a_temporary_child_stopped_for_anothers_sake_does_not_come_back():
+def test_a_temporary_child_stopped_for_anothers_sake_does_not_come_back() -> None:
     world = World({"a": 0, "t": 1}, ONE_FOR_ALL, special={"t": {"restart": TEMPORARY}}).up()
 
     world.end("a")
@@ -196,7 +208,7 @@ def test_a_temporary_child_stopped_for_anothers_sake_does_not_come_back():
     assert AllReady() in world.ready("a")
 
 
-def test_a_finished_transient_child_comes_back_when_all_do():
+def test_a_finished_transient_child_comes_back_when_all_do() -> None:
     world = World({"a": 0, "t": 1}, ONE_FOR_ALL, special={"t": {"restart": TRANSIENT}}).up()
     world.end("t", DONE)
 
@@ -206,7 +218,7 @@ def test_a_finished_transient_child_comes_back_when_all_do():
     assert isinstance(world.phase("t"), Starting)
 
 
-def test_siblings_of_the_same_rank_do_not_go_down_in_rest_for_one():
+def test_siblings_of_the_same_rank_do_not_go_down_in_rest_for_one() -> None:
     world = World({"a": 0, "b": 0, "f": 0, "c": 1}, REST_FOR_ONE, special={"f": {"restart": TRANSIENT}}).up()
     world.end("f", DONE)
 
@@ -218,7 +230,7 @@ def test_siblings_of_the_same_rank_do_not_go_down_in_rest_for_one():
     assert names(world.ready("a"), Start) == ["c"]
 
 
-def test_a_lower_rank_that_fails_during_a_regroup_widens_it():
+def test_a_lower_rank_that_fails_during_a_regroup_widens_it() -> None:
     world = World({"a": 0, "b": 1, "c": 2}, REST_FOR_ONE).up()
     world.end("b")
 
@@ -230,7 +242,7 @@ def test_a_lower_rank_that_fails_during_a_regroup_widens_it():
     assert AllReady() in world.ready("c")
 
 
-def test_a_regroup_waits_for_a_lower_rank_that_is_being_killed():
+def test_a_regroup_waits_for_a_lower_rank_that_is_being_killed() -> None:
     world = World({"a": 0, "b": 1}, REST_FOR_ONE).up()
     world.feed(Hung(child="a", incarnation=world.life("a"), silent_s=30.0))
 
@@ -240,7 +252,7 @@ def test_a_regroup_waits_for_a_lower_rank_that_is_being_killed():
     assert names(world.ready("a"), Start) == ["b"]
 
 
-def test_a_group_that_failed_before_comes_back_after_the_back_off_and_in_order():
+def test_a_group_that_failed_before_comes_back_after_the_back_off_and_in_order() -> None:
     world = World({"a": 0, "b": 1}, ONE_FOR_ALL).up()
     world.end("b")
     world.end("a", DONE)
@@ -255,7 +267,7 @@ def test_a_group_that_failed_before_comes_back_after_the_back_off_and_in_order()
     assert names(world.ready("a"), Start) == ["b"]
 
 
-def test_a_back_off_longer_than_the_rise_is_waited_for():
+def test_a_back_off_longer_than_the_rise_is_waited_for() -> None:
     world = World({"a": 0, "b": 1, "c": 2}, ONE_FOR_ALL).up()
     for _ in range(2):
         world.end("b")
@@ -275,7 +287,7 @@ def test_a_back_off_longer_than_the_rise_is_waited_for():
 # --- up --------------------------------------------------------------------------------------------------------------
 
 
-def test_ranks_start_in_order_and_a_rank_at_once():
+def test_ranks_start_in_order_and_a_rank_at_once() -> None:
     world = World({"worker-1": 2, "ledger": 1, "worker-2": 2, "broker": 1})
 
     assert names(world.feed(StartAll()), Start) == ["ledger", "broker"]
@@ -285,7 +297,7 @@ def test_ranks_start_in_order_and_a_rank_at_once():
     assert AllReady() in world.ready("worker-1")
 
 
-def test_a_lower_rank_that_fails_again_holds_the_next_one_up():
+def test_a_lower_rank_that_fails_again_holds_the_next_one_up() -> None:
     world = World({"a": 0, "b": 1, "c": 2})
     world.feed(StartAll())
     world.ready("a")
@@ -296,7 +308,7 @@ def test_a_lower_rank_that_fails_again_holds_the_next_one_up():
     assert names(world.ready("a"), Start) == ["c"]
 
 
-def test_a_child_that_is_done_or_given_up_holds_nobody_up():
+def test_a_child_that_is_done_or_given_up_holds_nobody_up() -> None:
     special = {"t": {"restart": TRANSIENT}, "g": {"is_vital": False, "limit": RestartLimit(restarts=0)}}
     world = World({"t": 0, "g": 0, "b": 1}, special=special)
     world.feed(StartAll())
@@ -305,14 +317,14 @@ def test_a_child_that_is_done_or_given_up_holds_nobody_up():
     assert names(world.end("g"), Start) == ["b"]
 
 
-def test_a_tree_without_children_is_ready_and_stopped_at_once():
+def test_a_tree_without_children_is_ready_and_stopped_at_once() -> None:
     world = World({})
 
     assert world.feed(StartAll()) == [AllReady()]
     assert world.feed(StopRequested()) == [AllStopped()]
 
 
-def test_every_life_has_an_incarnation_of_its_own_even_after_a_stop():
+def test_every_life_has_an_incarnation_of_its_own_even_after_a_stop() -> None:
     world, lives = World({"a": 0}).up(), set()
     for _ in range(3):
         lives.add(world.life("a"))
@@ -326,17 +338,17 @@ def test_every_life_has_an_incarnation_of_its_own_even_after_a_stop():
     assert all(life.startswith("boot.") for life in lives)
 
 
-def test_ready_may_come_before_the_word_that_there_is_a_process():
+def test_ready_may_come_before_the_word_that_there_is_a_process() -> None:
     world = World({"a": 0})
     world.feed(StartAll())
     world.ready("a")
 
     world.spawned("a")
 
-    assert world.phase("a") == Running("boot.1", 1000.0, 100)
+    assert world.phase("a") == Running(Incarnation("boot.1"), 1000.0, 100)
 
 
-def test_the_start_is_under_a_deadline_and_a_late_child_is_killed_then_restarted():
+def test_the_start_is_under_a_deadline_and_a_late_child_is_killed_then_restarted() -> None:
     world = World({"a": 0}, start_deadline_s=10.0)
     actions = world.feed(StartAll())
     world.spawned("a")
@@ -350,12 +362,12 @@ def test_the_start_is_under_a_deadline_and_a_late_child_is_killed_then_restarted
     assert names(actions, Start) == ["a"]
 
 
-def test_a_start_that_failed_counts_as_a_failure():
+def test_a_start_that_failed_counts_as_a_failure() -> None:
     world = World({"a": 0}, limit=RestartLimit(restarts=1), special={"a": {"limit": RestartLimit(restarts=1)}})
     world.feed(StartAll())
 
-    world.feed(StartFailed(child="a", incarnation="boot.1", error="EAGAIN"))
-    actions = world.feed(StartFailed(child="a", incarnation="boot.2", error="EAGAIN"))
+    world.feed(StartFailed(child="a", incarnation=Incarnation("boot.1"), error="EAGAIN"))
+    actions = world.feed(StartFailed(child="a", incarnation=Incarnation("boot.2"), error="EAGAIN"))
 
     assert facts(actions, ChildGivenUp)[0].reason == NeverStarted("EAGAIN")
 
@@ -363,7 +375,7 @@ def test_a_start_that_failed_counts_as_a_failure():
 # --- restarts --------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_restart_is_immediate_then_the_wait_doubles_up_to_the_cap():
+def test_the_first_restart_is_immediate_then_the_wait_doubles_up_to_the_cap() -> None:
     world, waits_s = World({"a": 0}).up(), []
     for _ in range(6):
         waits_s.append(facts(world.end("a"), ChildRestarts)[0].delay_s)
@@ -378,7 +390,7 @@ def test_the_first_restart_is_immediate_then_the_wait_doubles_up_to_the_cap():
     ("ran_s", "delay_s"), [pytest.param(99.9, 1.0, id="short"), pytest.param(100.0, 0.0, id="long")]
 )
 @pytest.mark.parametrize("how", ["ended", "hung"])
-def test_a_stable_time_resets_the_back_off(ran_s, delay_s, how):
+def test_a_stable_time_resets_the_back_off(ran_s: float, delay_s: float, how: str) -> None:
     world = World({"a": 0}).up()
     world.end("a")
     world.ready("a")
@@ -390,7 +402,20 @@ def test_a_stable_time_resets_the_back_off(ran_s, delay_s, how):
     assert facts(world.end("a"), ChildRestarts)[0].delay_s == delay_s
 
 
-def test_waits_are_jittered_by_the_seed_and_differ_between_siblings():
+def test_a_child_that_backs_off_disturbs_nobody_in_one_for_one() -> None:
+    world = World({"a": 0, "b": 1}).up()
+    world.end("a")
+    world.ready("a")
+
+    actions = world.end("a")
+
+    assert isinstance(world.phase("a"), BackingOff)
+    assert names(actions, Stop) == []
+    assert isinstance(world.phase("b"), Running)
+    assert isinstance(world.tree.course, Up)
+
+
+def test_waits_are_jittered_by_the_seed_and_differ_between_siblings() -> None:
     jittered = BackOff(base_s=1.0, cap_s=8.0, jitter=0.5, stable_s=100.0)
     world, waits_s = World({"a": 0, "b": 0}, back_off=jittered).up(), []
     for name in "ab":
@@ -403,7 +428,7 @@ def test_waits_are_jittered_by_the_seed_and_differ_between_siblings():
     assert all(0.5 <= wait_s <= 1.0 for wait_s in waits_s)
 
 
-def test_a_child_that_used_its_limit_up_is_given_up_and_the_tree_stops_itself():
+def test_a_child_that_used_its_limit_up_is_given_up_and_the_tree_stops_itself() -> None:
     world = World({"a": 0, "b": 1}, special={"a": {"limit": RestartLimit(restarts=1)}}).up()
     world.end("a")
     world.ready("a")
@@ -417,7 +442,7 @@ def test_a_child_that_used_its_limit_up_is_given_up_and_the_tree_stops_itself():
     assert world.tree.course == Down(why)
 
 
-def test_one_child_cannot_spend_its_siblings_restarts():
+def test_one_child_cannot_spend_its_siblings_restarts() -> None:
     special = {"bad": {"limit": RestartLimit(restarts=3), "is_vital": False}}
     world = World({"bad": 0, "good": 0}, limit=RestartLimit(restarts=10, within_s=60.0), special=special).up()
     while not isinstance(world.phase("bad"), GivenUp):
@@ -431,7 +456,7 @@ def test_one_child_cannot_spend_its_siblings_restarts():
     assert isinstance(world.tree.course, Up)
 
 
-def test_the_trees_limit_holds_over_all_children():
+def test_the_trees_limit_holds_over_all_children() -> None:
     limit = RestartLimit(restarts=2, within_s=60.0)
     world = World({"a": 0, "b": 0, "c": 0}, limit=limit, special={name: {"limit": limit} for name in "abc"}).up()
     world.end("a")
@@ -444,7 +469,7 @@ def test_the_trees_limit_holds_over_all_children():
     assert world.phase("c") == Absent()
 
 
-def test_restarts_are_forgotten_after_the_window():
+def test_restarts_are_forgotten_after_the_window() -> None:
     limit = RestartLimit(restarts=1, within_s=60.0)
     world = World({"a": 0}, limit=limit, special={"a": {"limit": limit, "back_off": BackOff(stable_s=0.0)}}).up()
     world.end("a")
@@ -454,7 +479,7 @@ def test_restarts_are_forgotten_after_the_window():
     assert names(world.end("a"), Start) == ["a"]
 
 
-def test_stopping_and_starting_the_tree_is_no_amnesty():
+def test_stopping_and_starting_the_tree_is_no_amnesty() -> None:
     world = World({"a": 0}, special={"a": {"limit": RestartLimit(restarts=1)}}).up()
     world.end("a")
     world.feed(StopRequested())
@@ -464,7 +489,7 @@ def test_stopping_and_starting_the_tree_is_no_amnesty():
     assert facts(world.end("a"), ChildGivenUp)
 
 
-def test_a_lost_child_comes_back_at_once_and_no_budget_pays():
+def test_a_lost_child_comes_back_at_once_and_no_budget_pays() -> None:
     limit = RestartLimit(restarts=0, within_s=60.0)
     world = World({"a": 0}, limit=limit, special={"a": {"limit": limit}}).up()
 
@@ -474,7 +499,7 @@ def test_a_lost_child_comes_back_at_once_and_no_budget_pays():
     assert world.tree.child("a").restarts == 5
 
 
-def test_a_hung_child_is_killed_and_its_end_is_told_by_its_cause():
+def test_a_hung_child_is_killed_and_its_end_is_told_by_its_cause() -> None:
     world = World({"a": 0}).up()
 
     actions = world.feed(Hung(child="a", incarnation=world.life("a"), silent_s=31.0))
@@ -487,7 +512,7 @@ def test_a_hung_child_is_killed_and_its_end_is_told_by_its_cause():
 # --- down ------------------------------------------------------------------------------------------------------------
 
 
-def test_ranks_stop_in_reverse_and_a_rank_at_once():
+def test_ranks_stop_in_reverse_and_a_rank_at_once() -> None:
     world = World({"a": 0, "b": 1, "c": 1}).up()
 
     assert names(world.feed(StopRequested()), Stop) == ["b", "c"]
@@ -497,11 +522,11 @@ def test_ranks_stop_in_reverse_and_a_rank_at_once():
     assert world.tree.course == Down()
 
 
-def test_a_child_that_does_not_stop_is_killed_and_killed_again():
+def test_a_child_that_does_not_stop_is_killed_and_killed_again() -> None:
     world = World({"a": 0}, shutdown_s=5.0).up()
     actions = world.feed(StopRequested())
 
-    assert Stop(child="a", incarnation="boot.1", deadline=1005.0) in actions
+    assert Stop(child="a", incarnation=Incarnation("boot.1"), deadline=1005.0) in actions
     assert ArmTimer(child="a", at=1005.0) in actions
     assert world.tick("a", 4.9) == []
     assert names(world.tick("a", 0.1), Kill) == ["a"]
@@ -511,7 +536,7 @@ def test_a_child_that_does_not_stop_is_killed_and_killed_again():
     assert (ended.reason, ended.was_asked) == (KILLED, True)
 
 
-def test_no_shutdown_time_kills_at_once_and_endless_time_never():
+def test_no_shutdown_time_kills_at_once_and_endless_time_never() -> None:
     world = World(
         {"brutal": 0, "patient": 0}, special={"brutal": {"shutdown_s": 0}, "patient": {"shutdown_s": math.inf}}
     ).up()
@@ -524,7 +549,7 @@ def test_no_shutdown_time_kills_at_once_and_endless_time_never():
     assert world.tick("patient", 1e9) == []
 
 
-def test_a_stop_reaches_a_child_that_is_being_started_once_there_is_one():
+def test_a_stop_reaches_a_child_that_is_being_started_once_there_is_one() -> None:
     world = World({"a": 0})
     world.feed(StartAll())
     assert names(world.feed(StopRequested()), Stop) == ["a"]
@@ -534,7 +559,7 @@ def test_a_stop_reaches_a_child_that_is_being_started_once_there_is_one():
     assert AllStopped() in world.end("a", Signalled(15))
 
 
-def test_a_kill_reaches_a_child_whose_fork_was_slow():
+def test_a_kill_reaches_a_child_whose_fork_was_slow() -> None:
     world = World({"a": 0}, shutdown_s=5.0)
     world.feed(StartAll())
     world.feed(StopRequested())
@@ -543,16 +568,16 @@ def test_a_kill_reaches_a_child_whose_fork_was_slow():
     assert names(world.spawned("a"), Kill) == ["a"]
 
 
-def test_a_start_that_fails_while_stopping_is_the_end():
+def test_a_start_that_fails_while_stopping_is_the_end() -> None:
     world = World({"a": 0})
     world.feed(StartAll())
     world.feed(StopRequested())
 
-    assert AllStopped() in world.feed(StartFailed(child="a", incarnation="boot.1", error="EAGAIN"))
+    assert AllStopped() in world.feed(StartFailed(child="a", incarnation=Incarnation("boot.1"), error="EAGAIN"))
     assert world.phase("a") == Absent()
 
 
-def test_a_stop_ends_waiting_children_and_given_up_ones():
+def test_a_stop_ends_waiting_children_and_given_up_ones() -> None:
     special = {"g": {"limit": RestartLimit(restarts=0), "is_vital": False}}
     world = World({"a": 0, "g": 0}, special=special).up()
     world.end("g")
@@ -566,7 +591,7 @@ def test_a_stop_ends_waiting_children_and_given_up_ones():
     assert world.tick("a", 100.0) == []
 
 
-def test_nobody_comes_back_while_the_tree_stops():
+def test_nobody_comes_back_while_the_tree_stops() -> None:
     world = World({"a": 0, "b": 1}).up()
     world.feed(StopRequested())
 
@@ -576,7 +601,7 @@ def test_nobody_comes_back_while_the_tree_stops():
     assert world.end("b", DONE)[-1] == AllStopped()
 
 
-def test_a_stop_takes_over_a_regroup():
+def test_a_stop_takes_over_a_regroup() -> None:
     world = World({"a": 0, "b": 1, "c": 2}, ONE_FOR_ALL).up()
     world.end("a")
 
@@ -586,7 +611,7 @@ def test_a_stop_takes_over_a_regroup():
     assert world.end("b", DONE)[-1] == AllStopped()
 
 
-def test_an_escalation_takes_over_a_regroup():
+def test_an_escalation_takes_over_a_regroup() -> None:
     special = {"a": {"limit": RestartLimit(restarts=0)}}
     world = World({"a": 0, "b": 1, "c": 2}, REST_FOR_ONE, special=special).up()
     world.end("b")
@@ -598,42 +623,42 @@ def test_an_escalation_takes_over_a_regroup():
 
 # --- what is refused -------------------------------------------------------------------------------------------------
 
-EVENTS = {
+EVENTS: dict[str, Any] = {
     "start all": StartAll(),
     "stop": StopRequested(),
     "tick": Tick(child="a"),
-    "spawned": Spawned(child="a", incarnation="boot.1", pid=5),
-    "start failed": StartFailed(child="a", incarnation="boot.1", error="EAGAIN"),
-    "ready": Ready(child="a", incarnation="boot.1"),
-    "ended": Ended(child="a", incarnation="boot.1", reason=CRASH),
-    "hung": Hung(child="a", incarnation="boot.1", silent_s=30.0),
+    "spawned": Spawned(child="a", incarnation=Incarnation("boot.1"), pid=5),
+    "start failed": StartFailed(child="a", incarnation=Incarnation("boot.1"), error="EAGAIN"),
+    "ready": Ready(child="a", incarnation=Incarnation("boot.1")),
+    "ended": Ended(child="a", incarnation=Incarnation("boot.1"), reason=CRASH),
+    "hung": Hung(child="a", incarnation=Incarnation("boot.1"), silent_s=30.0),
 }
 
 
-def absent(world):
+def absent(world: Any) -> None:
     pass
 
 
-def asked_for(world):
+def asked_for(world: Any) -> None:
     world.feed(StartAll())
 
 
-def spawned(world):
+def spawned(world: Any) -> None:
     asked_for(world)
     world.spawned("a")
 
 
-def running(world):
+def running(world: Any) -> None:
     spawned(world)
     world.ready("a")
 
 
-def stopping(world):
+def stopping(world: Any) -> None:
     running(world)
     world.feed(StopRequested())
 
 
-def backing_off(world):
+def backing_off(world: Any) -> None:
     running(world)
     world.end("a")
     world.end("a")
@@ -651,7 +676,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("reach", TAKEN, ids=lambda reach: reach.__name__)
-def test_an_event_is_taken_or_changes_nothing(reach, event):
+def test_an_event_is_taken_or_changes_nothing(reach: Any, event: str) -> None:
     world = World({"a": 0})
     reach(world)
     before = world.tree
@@ -665,9 +690,11 @@ def test_an_event_is_taken_or_changes_nothing(reach, event):
 
 
 @pytest.mark.parametrize("event", ["spawned", "start failed", "ready", "ended", "hung"])
-@pytest.mark.parametrize("stale", [{"incarnation": "boot.0"}, {"child": "stranger"}], ids=["older life", "stranger"])
+@pytest.mark.parametrize(
+    "stale", [{"incarnation": Incarnation("boot.0")}, {"child": "stranger"}], ids=["older life", "stranger"]
+)
 @pytest.mark.parametrize("reach", TAKEN, ids=lambda reach: reach.__name__)
-def test_news_of_an_older_life_or_a_stranger_change_nothing(reach, event, stale):
+def test_news_of_an_older_life_or_a_stranger_change_nothing(reach: Any, event: str, stale: Any) -> None:
     world = World({"a": 0})
     reach(world)
     before = world.tree
@@ -678,7 +705,7 @@ def test_news_of_an_older_life_or_a_stranger_change_nothing(reach, event, stale)
     assert world.tree is before
 
 
-def test_a_tick_for_a_stranger_changes_nothing():
+def test_a_tick_for_a_stranger_changes_nothing() -> None:
     world = World({"a": 0}).up()
     before = world.tree
 
@@ -687,21 +714,21 @@ def test_a_tick_for_a_stranger_changes_nothing():
     assert world.tree is before
 
 
-def test_an_earlier_state_is_still_what_it_was():
+def test_an_earlier_state_is_still_what_it_was() -> None:
     world = World({"a": 0}).up()
     before = world.tree
 
     world.end("a")
 
     assert isinstance(before.child("a").phase, Running)
-    assert facts(decide(before, Ready(child="a", incarnation="x"), 0.0)[1], ChildReady) == []
+    assert facts(decide(before, Ready(child="a", incarnation=Incarnation("x")), 0.0)[1], ChildReady) == []
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 1024, 1025, 40_000])
-def test_a_roster_holds_what_was_put_whatever_its_size(size):
+def test_a_roster_holds_what_was_put_whatever_its_size(size: int) -> None:
     roster, expected = Roster(range(size)), list(range(size))
     for place in {0, size // 2, size - 1} & set(range(size)):
         roster, expected[place] = roster.put(place, -place), -place
@@ -716,13 +743,13 @@ def test_a_roster_holds_what_was_put_whatever_its_size(size):
             roster.put(outside, 0)
 
 
-def test_an_exit_costs_the_same_among_ten_and_among_ten_thousand_siblings():
+def test_an_exit_costs_the_same_among_ten_and_among_ten_thousand_siblings() -> None:
     """Counted in function calls, because a clock would measure the machine."""
 
     def calls(size: int) -> int:
         world, counted = World({f"c{number}": 0 for number in range(size)}).up(), 0
 
-        def count(*_):
+        def count(*_: Any) -> None:
             nonlocal counted
             counted += 1
 

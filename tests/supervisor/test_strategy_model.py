@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from covey.supervisor.exits import Exited, Lost, Signalled
+from covey.protocol.ids import Incarnation
+from covey.supervisor.exits import Exited, ExitReason, Lost, Signalled
 from covey.supervisor.lifecycle import (
     Absent,
     AllReady,
@@ -18,6 +20,7 @@ from covey.supervisor.lifecycle import (
     ChildRestarts,
     Ended,
     Escalate,
+    Event,
     Hung,
     Kill,
     Ready,
@@ -35,12 +38,12 @@ from covey.supervisor.lifecycle import (
 )
 from covey.supervisor.restarts import BackOff, RestartLimit
 from covey.supervisor.spec import ChildSpec, RestartType, Strategy, TreeSpec, plan
-from covey.supervisor.strategy import decide, is_alive
+from covey.supervisor.strategy import decide
 from covey.supervisor.tree import Down, Up, new_tree
 
 WINDOW_S = 20.0
 
-children = st.builds(
+children: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict,
     rank=st.integers(0, 2),
     restart=st.sampled_from(RestartType),
@@ -57,7 +60,7 @@ class Lives(RuleBasedStateMachine):
     @initialize(
         specs=st.lists(children, min_size=1, max_size=5), strategy=st.sampled_from(Strategy), seed=st.integers(0, 99)
     )
-    def begin(self, specs, strategy, seed):
+    def begin(self, specs: Any, strategy: Strategy, seed: int) -> None:
         made = tuple(
             ChildSpec(
                 name=f"c{number}",
@@ -73,10 +76,10 @@ class Lives(RuleBasedStateMachine):
         self.tree = new_tree(plan(self.spec), boot="boot", seed=seed)
         self.now = 0.0
         self.timers: list[tuple[float, str]] = []
-        self.asked: dict[str, str] = {}  # incarnation -> child: forks that were asked for
-        self.processes: dict[str, str] = {}  # incarnation -> child: processes that exist
-        self.gone: list[tuple[str, str]] = []
-        self.used: set[str] = set()
+        self.asked: dict[Incarnation, str] = {}  # incarnation -> child: forks that were asked for
+        self.processes: dict[Incarnation, str] = {}  # incarnation -> child: processes that exist
+        self.gone: list[tuple[Incarnation, str]] = []
+        self.used: set[Incarnation] = set()
         self.paid: list[tuple[float, str]] = []
         self.is_meant_to_run = False
         self.has_stopped = True
@@ -84,13 +87,13 @@ class Lives(RuleBasedStateMachine):
     # --- what the world does ---
 
     @rule()
-    def start_all(self):
+    def start_all(self) -> None:
         if isinstance(self.tree.course, Down):
             self.is_meant_to_run, self.has_stopped = True, False
         self.feed(StartAll())
 
     @rule()
-    def stop(self):
+    def stop(self) -> None:
         was_down = isinstance(self.tree.course, Down)
         self.is_meant_to_run = False
         self.has_stopped = self.has_stopped and not was_down
@@ -98,7 +101,7 @@ class Lives(RuleBasedStateMachine):
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data(), fails=st.integers(0, 4))
-    def fork(self, data, fails):
+    def fork(self, data: Any, fails: int) -> None:
         life = data.draw(st.sampled_from(sorted(self.asked)))
         child = self.asked.pop(life)
         if fails == 0:
@@ -109,13 +112,13 @@ class Lives(RuleBasedStateMachine):
 
     @precondition(lambda self: self.processes)
     @rule(data=st.data())
-    def become_ready(self, data):
+    def become_ready(self, data: Any) -> None:
         life = data.draw(st.sampled_from(sorted(self.processes)))
         self.feed(Ready(child=self.processes[life], incarnation=life))
 
     @precondition(lambda self: self.asked or self.processes)
     @rule()
-    def everybody_becomes_ready(self):
+    def everybody_becomes_ready(self) -> None:
         for life, child in list(self.asked.items()):
             self.processes[life] = self.asked.pop(life)
             self.feed(Spawned(child=child, incarnation=life, pid=len(self.used)))
@@ -124,18 +127,18 @@ class Lives(RuleBasedStateMachine):
 
     @precondition(lambda self: self.processes)
     @rule(data=st.data(), reason=reasons)
-    def end(self, data, reason):
+    def end(self, data: Any, reason: ExitReason) -> None:
         life = data.draw(st.sampled_from(sorted(self.processes)))
         self.bury(life, reason)
 
     @precondition(lambda self: self.processes)
     @rule(data=st.data())
-    def hang(self, data):
+    def hang(self, data: Any) -> None:
         life = data.draw(st.sampled_from(sorted(self.processes)))
         self.feed(Hung(child=self.processes[life], incarnation=life, silent_s=30.0))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 30.0]))
-    def let_time_pass(self, seconds):
+    def let_time_pass(self, seconds: float) -> None:
         until = self.now + seconds
         while self.timers and min(self.timers)[0] <= until:
             at, child = min(self.timers)
@@ -146,9 +149,9 @@ class Lives(RuleBasedStateMachine):
 
     @precondition(lambda self: self.gone)
     @rule(data=st.data(), kind=st.sampled_from(["spawned", "ready", "ended", "hung", "failed"]))
-    def hear_stale_news(self, data, kind):
+    def hear_stale_news(self, data: Any, kind: Any) -> None:
         life, child = data.draw(st.sampled_from(self.gone))
-        news = {
+        news: dict[str, Event] = {
             "spawned": Spawned(child=child, incarnation=life, pid=1),
             "ready": Ready(child=child, incarnation=life),
             "ended": Ended(child=child, incarnation=life, reason=Exited(1)),
@@ -160,14 +163,14 @@ class Lives(RuleBasedStateMachine):
         assert decide(before, news[kind], self.now) == (before, ())
         assert decide(before, news[kind], self.now)[0] is before
 
-    def bury(self, life, reason):
+    def bury(self, life: Incarnation, reason: ExitReason) -> None:
         child = self.processes.pop(life)
         self.feed(Ended(child=child, incarnation=life, reason=reason))
         self.gone = [*self.gone[-9:], (life, child)]
 
     # --- what the tree does ---
 
-    def feed(self, event):
+    def feed(self, event: Event) -> None:
         is_free = isinstance(event, Ended) and event.reason == Lost()
         self.tree, actions = decide(self.tree, event, self.now)
         for number, action in enumerate(actions):
@@ -192,7 +195,7 @@ class Lives(RuleBasedStateMachine):
                 case AllReady():
                     assert self.is_meant_to_run
 
-    def check_start(self, action, later):
+    def check_start(self, action: Any, later: Any) -> None:
         name, life = action.child, action.incarnation
         assert self.is_meant_to_run, "nobody starts in a tree that stops"
         assert life not in self.used, "a life is lived once"
@@ -209,25 +212,23 @@ class Lives(RuleBasedStateMachine):
         if self.by_name[name].restart is RestartType.TEMPORARY:
             assert is_first, "a temporary child has one life"
 
-    def is_settled(self, name):
+    def is_settled(self, name: str) -> Any:
         phase = self.tree.child(name).phase
         return not isinstance(phase, Starting | Stopping | BackingOff)
 
     # --- what always holds ---
 
     @invariant()
-    def processes_are_known(self):
+    def processes_are_known(self) -> None:
         if not hasattr(self, "tree"):
             return
-        known = {
-            self.tree.child(name).phase.incarnation: name
-            for name in self.by_name
-            if is_alive(self.tree.child(name).phase)
-        }
+        phases = {name: self.tree.child(name).phase for name in self.by_name}
+        alive = {name: phase for name, phase in phases.items() if isinstance(phase, Starting | Running | Stopping)}
+        known = {phase.incarnation: name for name, phase in alive.items()}
         assert known == {**self.asked, **self.processes}
 
     @invariant()
-    def every_wait_has_a_timer(self):
+    def every_wait_has_a_timer(self) -> None:
         if not hasattr(self, "tree"):
             return
         for name in self.by_name:
@@ -240,7 +241,7 @@ class Lives(RuleBasedStateMachine):
                     continue
 
     @invariant()
-    def ranks_stop_in_reverse(self):
+    def ranks_stop_in_reverse(self) -> None:
         if not hasattr(self, "tree") or self.is_meant_to_run:
             return
         phases = {name: self.tree.child(name).phase for name in self.by_name}
@@ -253,7 +254,7 @@ class Lives(RuleBasedStateMachine):
         assert not serving or not asked_to_stop or max(serving) < min(asked_to_stop)
 
     @invariant()
-    def limits_hold(self):
+    def limits_hold(self) -> None:
         if not hasattr(self, "tree"):
             return
         recent = [(at, child) for at, child in self.paid if self.now - at < WINDOW_S]
@@ -262,13 +263,13 @@ class Lives(RuleBasedStateMachine):
             assert sum(child == name for _, child in recent) <= spec.limit.restarts
 
     @invariant()
-    def down_means_down(self):
+    def down_means_down(self) -> None:
         if not hasattr(self, "tree") or not isinstance(self.tree.course, Down):
             return
         assert self.has_stopped
         assert all(self.tree.child(name).phase == Absent() for name in self.by_name)
 
-    def teardown(self):
+    def teardown(self) -> None:
         if not hasattr(self, "tree"):
             return
         self.stop()

@@ -12,9 +12,11 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from covey.protocol.ids import Incarnation
 from covey.supervisor import zygote
 from covey.supervisor.exits import Exited, Signalled
 from covey.supervisor.process import direct_children, wait_for_exit
@@ -41,7 +43,7 @@ os.execvp("sleep", ["sleep", "300"])
 class Fleet:
     """A zygote in the current process, whose log files are in a folder."""
 
-    def __init__(self, folder: Path, main, **options) -> None:
+    def __init__(self, folder: Path, main: Any, **options: Any) -> None:
         self.folder = folder
         self.client = start_zygote(entry=main, preload=(), **options)
         self.use(self.client)
@@ -51,15 +53,18 @@ class Fleet:
         self._seen: list[object] = []
         self.next(ZygoteReady)
 
-    def spawn(self, name: str, **options) -> ChildSpawned:
+    def spawn(self, name: str, **options: Any) -> ChildSpawned:
         self.ask(name, **options)
-        return self.next(ChildSpawned)
+        spawned: ChildSpawned = self.next(ChildSpawned)
+        return spawned
 
-    def ask(self, name: str, **options) -> None:
+    def ask(self, name: str, **options: Any) -> None:
         log_path = str(self.folder / f"{name}.log")
-        self.client.spawn(name=name, role="worker", incarnation=f"boot.{name}", log_path=log_path, **options)
+        self.client.spawn(
+            name=name, role="worker", incarnation=Incarnation(f"boot.{name}"), log_path=log_path, **options
+        )
 
-    def next(self, kind):
+    def next(self, kind: Any) -> Any:
         """The next event of that kind; others stay for later."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -94,7 +99,7 @@ class Fleet:
             select.select([], [], [], 0.005)
 
 
-def pause(role, arguments, fds):
+def pause(role: Any, arguments: Any, fds: Any) -> None:
     print("pausing", flush=True)
     while True:
         signal.pause()
@@ -103,13 +108,13 @@ def pause(role, arguments, fds):
 # --- birth -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_child_gets_its_arguments_and_descriptors_and_its_code_is_reported(processes, tmp_path):
-    def main(role, arguments, fds):
+def test_a_child_gets_its_arguments_and_descriptors_and_its_code_is_reported(processes: Any, tmp_path: Path) -> None:
+    def main(role: Any, arguments: Any, fds: Any) -> Any:
         words = f"{role} {arguments.name} {arguments.incarnation} {len(arguments.payload)} {sorted(fds)}"
         os.write(fds["answer"], words.encode())
         return 7
 
-    def body():
+    def body() -> None:
         fleet = Fleet(tmp_path, main)
         told, telling = os.pipe()
 
@@ -135,8 +140,8 @@ def test_a_child_gets_its_arguments_and_descriptors_and_its_code_is_reported(pro
         pytest.param(lambda: 1 / 0, 1, id="exception"),
     ],
 )
-def test_the_exit_code_is_what_the_interpreter_would_say(processes, tmp_path, end, code):
-    def body():
+def test_the_exit_code_is_what_the_interpreter_would_say(processes: Any, tmp_path: Path, end: Any, code: int) -> None:
+    def body() -> None:
         fleet = Fleet(tmp_path, lambda role, arguments, fds: end())
 
         fleet.spawn("child")
@@ -147,12 +152,12 @@ def test_the_exit_code_is_what_the_interpreter_would_say(processes, tmp_path, en
     processes.run(body)
 
 
-def test_the_log_gets_everything_printed_and_the_traceback_and_is_private(processes, tmp_path):
-    def main(role, arguments, fds):
+def test_the_log_gets_everything_printed_and_the_traceback_and_is_private(processes: Any, tmp_path: Path) -> None:
+    def main(role: Any, arguments: Any, fds: Any) -> None:
         print("without a newline, in no hurry", end="")
         raise RuntimeError("this went wrong")
 
-    def body():
+    def body() -> None:
         (tmp_path / "child.log").touch(mode=0o600)
         (tmp_path / "child.log").write_text("from an earlier life\n")
         fleet = Fleet(tmp_path, main)
@@ -171,8 +176,8 @@ def test_the_log_gets_everything_printed_and_the_traceback_and_is_private(proces
     processes.run(body)
 
 
-def test_a_role_that_does_not_exist_ends_with_its_name_in_the_log(processes, tmp_path):
-    def body():
+def test_a_role_that_does_not_exist_ends_with_its_name_in_the_log(processes: Any, tmp_path: Path) -> None:
+    def body() -> None:
         fleet = Fleet(tmp_path, "covey.supervisor.roles.none_such_{role}:main")
 
         fleet.spawn("child")
@@ -184,8 +189,8 @@ def test_a_role_that_does_not_exist_ends_with_its_name_in_the_log(processes, tmp
     processes.run(body)
 
 
-def test_a_child_whose_log_cannot_be_opened_says_so_by_its_code(processes, tmp_path):
-    def body():
+def test_a_child_whose_log_cannot_be_opened_says_so_by_its_code(processes: Any, tmp_path: Path) -> None:
+    def body() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         fleet = Fleet(tmp_path / "missing", pause)
 
@@ -197,8 +202,8 @@ def test_a_child_whose_log_cannot_be_opened_says_so_by_its_code(processes, tmp_p
     processes.run(body)
 
 
-def test_a_child_has_its_own_descriptors_and_no_others(processes, tmp_path):
-    def main(role, arguments, fds):
+def test_a_child_has_its_own_descriptors_and_no_others(processes: Any, tmp_path: Path) -> None:
+    def main(role: Any, arguments: Any, fds: Any) -> None:
         found = {}
         for fd in os.listdir("/proc/self/fd"):
             try:
@@ -212,7 +217,7 @@ def test_a_child_has_its_own_descriptors_and_no_others(processes, tmp_path):
         assert not any(os.get_inheritable(fd) for fd in fds.values()), "an exec would hand them on"
         signal.pause()
 
-    def body():
+    def body() -> None:
         # Everything that could leak: a file of the root that even an exec would inherit, and a sibling's listener.
         secret = os.open(tmp_path / "secret", os.O_CREAT | os.O_RDWR)
         os.set_inheritable(secret, True)
@@ -222,7 +227,7 @@ def test_a_child_has_its_own_descriptors_and_no_others(processes, tmp_path):
             fleet.spawn(name, payload=str(tmp_path / f"{name}.log").encode(), fds={name: listener.fileno()})
 
         for name in ("one", "two"):
-            assert fleet.client.signal(f"boot.{name}", signal.SIGTERM)
+            assert fleet.client.signal(Incarnation(f"boot.{name}"), signal.SIGTERM)
             exited = fleet.next(ChildExited)
             assert exited.reason == Signalled(signal.SIGTERM), fleet.log(exited.name)
         fleet.client.close(timeout_s=10)
@@ -230,8 +235,8 @@ def test_a_child_has_its_own_descriptors_and_no_others(processes, tmp_path):
     processes.run(body)
 
 
-def test_a_child_is_a_process_of_its_own(processes, tmp_path):
-    def main(role, arguments, fds):
+def test_a_child_is_a_process_of_its_own(processes: Any, tmp_path: Path) -> None:
+    def main(role: Any, arguments: Any, fds: Any) -> None:
         assert os.getpgid(0) == os.getpid(), "own process group"
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN, "Ctrl-C is for the root"
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -242,7 +247,7 @@ def test_a_child_is_a_process_of_its_own(processes, tmp_path):
         assert Path("/proc/self/cmdline").read_bytes().rstrip(b"\0") == b"covey:child"
         assert Path("/proc/self/comm").read_text() == "covey:child\n"
 
-    def body():
+    def body() -> None:
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         fleet = Fleet(tmp_path, main)
@@ -255,11 +260,11 @@ def test_a_child_is_a_process_of_its_own(processes, tmp_path):
     processes.run(body)
 
 
-def test_children_do_not_share_their_randomness(processes, tmp_path):
-    def main(role, arguments, fds):
+def test_children_do_not_share_their_randomness(processes: Any, tmp_path: Path) -> None:
+    def main(role: Any, arguments: Any, fds: Any) -> None:
         print(random.random())
 
-    def body():
+    def body() -> None:
         random.seed(1)
         fleet = Fleet(tmp_path, main)
         for name in ("one", "two"):
@@ -272,18 +277,18 @@ def test_children_do_not_share_their_randomness(processes, tmp_path):
     processes.run(body)
 
 
-def test_a_hung_child_leaves_its_stacks_in_the_log(processes, tmp_path):
-    def stuck_here():
+def test_a_hung_child_leaves_its_stacks_in_the_log(processes: Any, tmp_path: Path) -> None:
+    def stuck_here() -> None:
         print("stuck", flush=True)
         while True:
             pass
 
-    def body():
+    def body() -> None:
         fleet = Fleet(tmp_path, lambda role, arguments, fds: stuck_here())
         fleet.spawn("child")
         fleet.wait_for_log("child", "stuck")
 
-        fleet.client.signal("boot.child", signal.SIGUSR1)
+        fleet.client.signal(Incarnation("boot.child"), signal.SIGUSR1)
 
         fleet.wait_for_log("child", "in stuck_here")
         fleet.client.close(timeout_s=10)
@@ -291,15 +296,15 @@ def test_a_hung_child_leaves_its_stacks_in_the_log(processes, tmp_path):
     processes.run(body)
 
 
-def test_a_fork_that_fails_is_answered_and_the_next_one_works(processes, tmp_path):
+def test_a_fork_that_fails_is_answered_and_the_next_one_works(processes: Any, tmp_path: Path) -> None:
     failures = [BlockingIOError(11, "Resource temporarily unavailable")]
 
-    def fork():
+    def fork() -> Any:
         if failures:
             raise failures.pop()
         return os.fork()
 
-    def body():
+    def body() -> None:
         root = os.getpid()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
@@ -316,15 +321,15 @@ def test_a_fork_that_fails_is_answered_and_the_next_one_works(processes, tmp_pat
 
         assert (failed.incarnation, "temporarily unavailable" in failed.error) == ("boot.first", True)
         assert fleet.client.outstanding() == {}
-        assert not fleet.client.signal("boot.first", signal.SIGTERM)
+        assert not fleet.client.signal(Incarnation("boot.first"), signal.SIGTERM)
         fleet.spawn("second")
         fleet.client.close(timeout_s=10)
 
     processes.run(body)
 
 
-def test_more_requests_than_the_socket_holds_are_all_served(processes, tmp_path):
-    def body():
+def test_more_requests_than_the_socket_holds_are_all_served(processes: Any, tmp_path: Path) -> None:
+    def body() -> None:
         fleet = Fleet(tmp_path, lambda role, arguments, fds: 0)
         os.kill(fleet.client.pid, signal.SIGSTOP)
         told, telling = os.pipe()
@@ -345,28 +350,30 @@ def test_more_requests_than_the_socket_holds_are_all_served(processes, tmp_path)
 # --- death -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_child_is_reported_with_its_signal_and_its_life_cannot_be_signalled_again(processes, tmp_path):
-    def body():
+def test_a_killed_child_is_reported_with_its_signal_and_cannot_be_signalled_again(
+    processes: Any, tmp_path: Path
+) -> None:
+    def body() -> None:
         fleet = Fleet(tmp_path, pause)
         fleet.spawn("child")
 
-        assert fleet.client.signal("boot.child", signal.SIGKILL)
+        assert fleet.client.signal(Incarnation("boot.child"), signal.SIGKILL)
 
         assert fleet.next(ChildExited).reason == Signalled(signal.SIGKILL)
-        assert not fleet.client.signal("boot.child", signal.SIGKILL)
+        assert not fleet.client.signal(Incarnation("boot.child"), signal.SIGKILL)
         fleet.client.close(timeout_s=10)
 
     processes.run(body)
 
 
-def test_a_stopped_child_takes_sigterm_once_it_is_continued(processes, tmp_path):
-    def body():
+def test_a_stopped_child_takes_sigterm_once_it_is_continued(processes: Any, tmp_path: Path) -> None:
+    def body() -> None:
         fleet = Fleet(tmp_path, pause)
         fleet.spawn("child")
-        fleet.client.signal("boot.child", signal.SIGSTOP)
+        fleet.client.signal(Incarnation("boot.child"), signal.SIGSTOP)
 
-        fleet.client.signal("boot.child", signal.SIGTERM)
-        fleet.client.signal("boot.child", signal.SIGCONT)
+        fleet.client.signal(Incarnation("boot.child"), signal.SIGTERM)
+        fleet.client.signal(Incarnation("boot.child"), signal.SIGCONT)
 
         assert fleet.next(ChildExited).reason == Signalled(signal.SIGTERM)
         fleet.client.close(timeout_s=10)
@@ -374,15 +381,15 @@ def test_a_stopped_child_takes_sigterm_once_it_is_continued(processes, tmp_path)
     processes.run(body)
 
 
-def test_a_signal_sent_at_birth_is_not_lost(processes, tmp_path):
+def test_a_signal_sent_at_birth_is_not_lost(processes: Any, tmp_path: Path) -> None:
     """The zygote ignores SIGTERM, and for a moment its children are what it is."""
 
-    def body():
+    def body() -> None:
         fleet = Fleet(tmp_path, pause)
         for number in range(20):
             fleet.spawn(f"child-{number}")
 
-            fleet.client.signal(f"boot.child-{number}", signal.SIGTERM)
+            fleet.client.signal(Incarnation(f"boot.child-{number}"), signal.SIGTERM)
 
             assert fleet.next(ChildExited).reason == Signalled(signal.SIGTERM)
         fleet.client.close(timeout_s=10)
@@ -390,19 +397,19 @@ def test_a_signal_sent_at_birth_is_not_lost(processes, tmp_path):
     processes.run(body)
 
 
-def litter(role, arguments, fds):
+def litter(role: Any, arguments: Any, fds: Any) -> None:
     subprocess.run([sys.executable, "-c", LITTER], check=False)
 
 
 @pytest.mark.kill
-def test_what_a_killed_child_leaves_behind_is_killed_too(processes, tmp_path, until):
-    def body():
+def test_what_a_killed_child_leaves_behind_is_killed_too(processes: Any, tmp_path: Path, until: Any) -> None:
+    def body() -> None:
         fleet = Fleet(tmp_path, litter)
         fleet.spawn("messy")
         fleet.wait_for_log("messy", "littered")
         assert len(processes.survivors()) >= 4
 
-        fleet.client.signal("boot.messy", signal.SIGKILL)
+        fleet.client.signal(Incarnation("boot.messy"), signal.SIGKILL)
 
         assert fleet.next(ChildExited).reason == Signalled(signal.SIGKILL)
         assert fleet.next(StrangersKilled).pids
@@ -413,8 +420,8 @@ def test_what_a_killed_child_leaves_behind_is_killed_too(processes, tmp_path, un
 
 
 @pytest.mark.kill
-def test_nobody_is_left_after_the_root_was_killed(processes, tmp_path, until):
-    def body():
+def test_nobody_is_left_after_the_root_was_killed(processes: Any, tmp_path: Path, until: Any) -> None:
+    def body() -> None:
         fleet = Fleet(tmp_path, lambda *given: litter(*given) if given[1].name == "messy" else pause(*given))
         for name in (f"{processes.tag}-1", f"{processes.tag}-2", "messy"):
             fleet.spawn(name)
@@ -436,8 +443,8 @@ def test_nobody_is_left_after_the_root_was_killed(processes, tmp_path, until):
 
 
 @pytest.mark.kill
-def test_children_die_with_the_zygote_and_the_root_buries_the_rest_and_starts_anew(processes, tmp_path, until):
-    def body():
+def test_children_die_with_the_zygote_and_the_root_starts_anew(processes: Any, tmp_path: Path, until: Any) -> None:
+    def body() -> None:
         warnings.simplefilter("ignore")
         fleet = Fleet(tmp_path, lambda *given: litter(*given) if given[1].name == "messy" else pause(*given))
         fleet.spawn(f"{processes.tag}-1")
@@ -466,8 +473,8 @@ def test_children_die_with_the_zygote_and_the_root_buries_the_rest_and_starts_an
 
 
 @pytest.mark.kill
-def test_children_are_dead_by_the_kernels_hand_when_nobody_sweeps(processes, tmp_path):
-    def body():
+def test_children_are_dead_by_the_kernels_hand_when_nobody_sweeps(processes: Any, tmp_path: Path) -> None:
+    def body() -> None:
         fleet = Fleet(tmp_path, pause)
         child = os.pidfd_open(fleet.spawn("child").pid)
         fleet.wait_for_log("child", "pausing")
@@ -480,8 +487,8 @@ def test_children_are_dead_by_the_kernels_hand_when_nobody_sweeps(processes, tmp
     processes.run(body)
 
 
-def test_a_zygote_that_died_with_requests_unread_is_lost_and_its_last_words_are_heard(processes, tmp_path):
-    def body():
+def test_the_last_words_of_a_zygote_that_died_with_requests_unread_are_heard(processes: Any, tmp_path: Path) -> None:
+    def body() -> None:
         fleet = Fleet(tmp_path, lambda role, arguments, fds: 3)
         fleet.ask("heard")
         # Its words are in our socket once it has nobody left to reap.
@@ -500,8 +507,8 @@ def test_a_zygote_that_died_with_requests_unread_is_lost_and_its_last_words_are_
 
 
 @pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_zygote_outlives_signals_that_are_meant_for_the_root(processes, tmp_path, signo):
-    def body():
+def test_a_zygote_outlives_signals_that_are_meant_for_the_root(processes: Any, tmp_path: Path, signo: int) -> None:
+    def body() -> None:
         fleet = Fleet(tmp_path, pause)
 
         os.kill(fleet.client.pid, signo)
@@ -512,8 +519,8 @@ def test_a_zygote_outlives_signals_that_are_meant_for_the_root(processes, tmp_pa
     processes.run(body)
 
 
-def test_closing_ends_every_child_and_leaves_no_descriptor_open(processes, tmp_path):
-    def body():
+def test_closing_ends_every_child_and_leaves_no_descriptor_open(processes: Any, tmp_path: Path) -> None:
+    def body() -> None:
         open_before = len(os.listdir("/proc/self/fd"))
         fleet = Fleet(tmp_path, pause)
         pidfds = [os.pidfd_open(fleet.spawn(f"child-{number}").pid) for number in range(5)]
