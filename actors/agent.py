@@ -244,6 +244,7 @@ class Agent(LoopActor):
                 model=model.name,
                 messages=(Message(role=Role.SYSTEM, content=prompt), *self._conversation.messages),
                 tools=self._toolbox.specs,
+                max_answer_tokens=spec.max_answer_tokens,
                 api_key=around.environment.get(provider.api_key_env) if provider.api_key_env else None,
                 session=spec.session,
                 agent=spec.agent,

@@ -32,6 +32,7 @@ from ..protocol.messages.broker import (
     Refusal,
     Release,
     ReleaseAll,
+    Revoke,
     Unlimited,
 )
 from ..protocol.peer import Owner
@@ -56,6 +57,7 @@ from .limits.actions import (
     Pass,
     Refuse,
     Reject,
+    Revoked,
     Ticked,
     Unwatch,
     Watch,
@@ -181,6 +183,10 @@ class Broker(LoopActor):
                 self._acquire(request.body, request)
             case Release(call=call, was_cut=was_cut):
                 self._decide(GivenBack(call, was_cut))
+                request.reply(Done())
+            case Revoke(agents=agents):
+                log_event(log, "agents_revoked", agents=len(agents))
+                self._decide(Revoked(agents))
                 request.reply(Done())
             case ReleaseAll():
                 self._decide(Left(request.peer))

@@ -54,6 +54,8 @@ class CallRequest:
     messages: tuple[Message, ...]
     """As they are kept: they are repaired on the way out."""
     tools: tuple[ToolSpec, ...] = ()
+    max_answer_tokens: int | None = None
+    """Where the provider is to cut the answer; None leaves it to the provider."""
     api_key: str | None = field(default=None, repr=False)
     session: SessionId | None = None
     agent: AgentId | None = None

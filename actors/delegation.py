@@ -139,6 +139,7 @@ class DelegateTask:
             tree=parent.tree,
             depth=depth,
             max_turns=parent.max_turns,
+            max_answer_tokens=parent.max_answer_tokens,
             priority=Priority.SUBAGENT,
             source="delegate",
         )

@@ -85,7 +85,12 @@ class Exchange:
             "POST",
             self._dialect.endpoint(request.provider.base_url),
             headers={**self._dialect.headers(request.api_key), "x-client-request-id": self._call},
-            content=self._dialect.request_body(model=request.model, messages=request.messages, tools=request.tools),
+            content=self._dialect.request_body(
+                model=request.model,
+                messages=request.messages,
+                tools=request.tools,
+                max_tokens=request.max_answer_tokens,
+            ),
             extensions={"trace": self._trace},
         )
 

@@ -103,6 +103,16 @@ class SlotTimeout(LimitError):
         self.budget, self.timeout_s, self.queued = budget, timeout_s, queued
 
 
+class SlotRevoked(LimitError):
+    """The agent that asked was stopped: it gets no slot any more."""
+
+    retryable = False
+
+    def __init__(self, budget: str) -> None:
+        super().__init__(f"no slot of budget {budget}: the agent was stopped")
+        self.budget = budget
+
+
 class QueueFull(LimitError):
     """The queue of `budget` is at its bound; the request was never in it."""
 

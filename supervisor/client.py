@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ..protocol.destination import fingerprint
-from ..protocol.errors import FleetLost, NoFleet
+from ..protocol.errors import FleetLost, NoFleet, RemoteError, UsageError
 from ..protocol.ids import AgentId, CallId, Incarnation, SessionId
 from ..protocol.messages.broker import Acquire, BrokerReply, Destination, Priority
 from ..protocol.messages.fleet import (
@@ -197,12 +197,14 @@ class AsyncFleet:
         workspace: str | Path | None = None,
         tools: tuple[str, ...] = DEFAULT_TOOLS,
         max_turns: int | None = None,
+        max_answer_tokens: int | None = None,
         source: str = "client",
         priority: Priority = Priority.AGENT,
     ) -> AsyncAgent:
         """Run an agent in the fleet. `model` is a name at the default provider, or `provider/name`.
 
-        Raises `RemoteError` if the fleet refuses it (no such provider, too many agents).
+        The provider is asked to cut each answer at `max_answer_tokens`; an answer that is cut says so at its end.
+        Raises `UsageError` for a model nobody configured, `RemoteError` if the fleet refuses the agent.
         """
         agent = new_agent_id()
         spec = AgentSpec(
@@ -215,10 +217,16 @@ class AsyncFleet:
             tools=tools,
             tree=agent,
             max_turns=max_turns or 0,
+            max_answer_tokens=max_answer_tokens,
             source=source,
             priority=priority,
         )
-        await self.root.ask(Spawn(spec=spec), timeout_s=30.0)
+        try:
+            await self.root.ask(Spawn(spec=spec), timeout_s=30.0)
+        except RemoteError as error:
+            if error.kind == "UsageError":
+                raise UsageError(error.message) from None
+            raise
         return AsyncAgent(self, spec)
 
     async def flush(self, *, timeout_s: float = 10.0) -> None:

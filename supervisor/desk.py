@@ -13,7 +13,7 @@ from ..actors.ports import Request
 from ..protocol.errors import AskTimeout, CoveyError, RemoteError, UsageError
 from ..protocol.ids import AgentId
 from ..protocol.messages.base import Done, Failed, Wire
-from ..protocol.messages.broker import Budgets, BudgetsQuery
+from ..protocol.messages.broker import Budgets, BudgetsQuery, Revoke
 from ..protocol.messages.fleet import (
     AgentFinished,
     AgentResult,
@@ -47,6 +47,8 @@ from .placement import Action, Place, Placement, Resolve, StopAt, Worker
 log = logging.getLogger(__name__)
 
 WORKER_ANSWERS_S = 30.0
+REVOKE_S = 1.0
+"""A broker that is just being replaced does not hold a stop up: the workers see to it as well."""
 
 
 class Tree(Protocol):
@@ -161,8 +163,14 @@ class Desk:
             self._waiters.setdefault(agent, []).append(reply)
 
     async def _stop(self, agents: tuple[AgentId, ...], reply: Callable[[Wire], None]) -> None:
-        """Every worker that runs one of them says when none can start a call any more; a dead one needs no asking."""
+        """Every worker that runs one of them says when none can start a call any more; a dead one needs no asking.
+
+        The broker hears it first: from then on none of them gets a slot, wherever it is just now.
+        """
         actions = self._placement.stop(agents)
+        revoked = tuple(agent for action in actions if isinstance(action, StopAt) for agent in action.agents)
+        if revoked:
+            await _unless_late(self._broker, Revoke(agents=revoked), REVOKE_S)
         self._perform([action for action in actions if not isinstance(action, StopAt)])
         asks = [self._stop_at(action) for action in actions if isinstance(action, StopAt)]
         for error in await asyncio.gather(*asks):

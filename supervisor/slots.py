@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from ..protocol.destination import provider_for
-from ..protocol.errors import CoveyError, QueueFull, SlotTimeout
+from ..protocol.errors import CoveyError, QueueFull, SlotRevoked, SlotTimeout
 from ..protocol.messages.broker import Acquire, Granted, Policy, PolicyQuery, Refusal, Refused, Release, Unlimited
 from .link import Link
+
+STOP_COMES_S = 30.0
 
 
 class Slots:
@@ -51,6 +53,9 @@ class Slots:
             self._link.post(Release(call=request.call))
             raise
         if isinstance(reply, Refused):
+            if reply.reason is Refusal.REVOKED:
+                # The word to stop is on its way to the agent itself; it ends this wait, and the agent as stopped.
+                await asyncio.sleep(STOP_COMES_S)
             raise refusal(reply)
         return cast("Granted | Unlimited", reply)
 
@@ -65,6 +70,8 @@ class Slots:
 
 def refusal(refused: Refused) -> CoveyError:
     """The broker's refusal as the error its caller sees."""
+    if refused.reason is Refusal.REVOKED:
+        return SlotRevoked(refused.budget)
     if refused.reason is Refusal.QUEUE_FULL:
         return QueueFull(refused.budget, refused.queued)
     return SlotTimeout(refused.budget, refused.waited_s, refused.queued)

@@ -15,7 +15,7 @@ from ..protocol.errors import ConfigError, CoveyError
 from ..protocol.ids import AgentId, SessionId
 from ..protocol.messages.broker import Priority
 from ..protocol.messages.fleet import AgentResult, AgentState
-from .client import AsyncFleet
+from .client import DEFAULT_TOOLS, AsyncFleet
 from .config_text import compose, describe, line_at, pairs, read_text, scalar
 
 MAX_TASKS: Final = 10_000
@@ -39,6 +39,10 @@ class Swarm:
     model: str | None = None
     max_children: int | None = None
     """Children alive at once; None starts all."""
+    tools: tuple[str, ...] = DEFAULT_TOOLS
+    """What every child may use."""
+    max_answer_tokens: int | None = None
+    """Where answers are cut; None leaves it to the provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ async def _run_task(
             context=task.context,
             model=task.model or swarm.model,
             workspace=workspace,
+            tools=swarm.tools,
+            max_answer_tokens=swarm.max_answer_tokens,
             source="swarm",
             priority=Priority.SUBAGENT,
         )
@@ -123,13 +129,16 @@ class _Reader:
     def swarm(self, root: MappingNode | None) -> Swarm:
         """The whole file."""
         assert root is not None, "an empty file was refused"
-        fields = dict(self._fields(root, "", ("tasks", "model", "max_children")))
+        known = ("tasks", "model", "max_children", "tools", "max_answer_tokens")
+        fields = dict(self._fields(root, "", known))
         if "tasks" not in fields:
             self.refuse(root, "tasks", "there are no tasks", "a list of `goal: …`")
         return Swarm(
             tasks=tuple(self._tasks(fields["tasks"])),
             model=self._text_of(fields["model"], "model") if "model" in fields else None,
-            max_children=self._count(fields["max_children"]) if "max_children" in fields else None,
+            max_children=self._count(fields, "max_children"),
+            tools=tuple(self._tools(fields["tools"])) if "tools" in fields else DEFAULT_TOOLS,
+            max_answer_tokens=self._count(fields, "max_answer_tokens"),
         )
 
     def _tasks(self, node: Node) -> Iterator[Task]:
@@ -149,6 +158,8 @@ class _Reader:
     def _fields(self, node: MappingNode, prefix: str, known: tuple[str, ...]) -> Iterator[tuple[str, Node]]:
         seen: set[str] = set()
         for key_node, value in pairs(node):
+            if not isinstance(key_node, ScalarNode):
+                self.refuse(key_node, prefix[:-1], f"{describe(key_node)} is used as a key", ", ".join(known))
             key = str(key_node.value)
             if key not in known:
                 self.refuse(key_node, prefix + key, "an unknown key", ", ".join(known))
@@ -163,9 +174,26 @@ class _Reader:
             self.refuse(node, key, "it is no text", "text, in quotes if it looks like a number")
         return str(value)
 
-    def _count(self, node: Node) -> int:
+    def _tools(self, node: Node) -> Iterator[str]:
+        valid = f"a list of some of {', '.join(DEFAULT_TOOLS)}, each once; [] for none"
+        if not isinstance(node, SequenceNode):
+            self.refuse(node, "tools", f"it is {describe(node)}", valid)
+        seen: set[str] = set()
+        for number, item in enumerate(node.value):
+            name = self._text_of(item, f"tools[{number}]")
+            if name not in DEFAULT_TOOLS:
+                self.refuse(item, f"tools[{number}]", f"there is no tool {name!r}", valid)
+            if name in seen:
+                self.refuse(item, f"tools[{number}]", f"{name} stands here twice", valid)
+            seen.add(name)
+            yield name
+
+    def _count(self, fields: dict[str, Node], key: str) -> int | None:
+        if key not in fields:
+            return None
+        node = fields[key]
         value = scalar(node) if isinstance(node, ScalarNode) else None
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            self.refuse(node, "max_children", "it is no count", "a whole number from 1")
+            self.refuse(node, key, "it is no count", "a whole number from 1")
         assert isinstance(value, int), "everything else was refused"
         return value

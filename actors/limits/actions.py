@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...protocol.ids import BudgetKey, CallId, Incarnation
+from ...protocol.ids import AgentId, BudgetKey, CallId, Incarnation
 from ...protocol.messages.broker import Refusal
 from ...protocol.peer import Owner, Peer
 from ...storage.leases import Lease
@@ -22,6 +22,12 @@ class GivenBack(msgspec.Struct, frozen=True):
 
     call: CallId
     was_cut: bool = False
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    """These agents get nothing any more."""
+
+    agents: tuple[AgentId, ...]
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -46,7 +52,7 @@ class Ticked(msgspec.Struct, frozen=True):
     """Nothing happened but time."""
 
 
-Event = Asked | GivenBack | Left | Died | Limited | Ticked
+Event = Asked | GivenBack | Revoked | Left | Died | Limited | Ticked
 
 
 class Grant(msgspec.Struct, frozen=True):

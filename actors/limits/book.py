@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
-from ...protocol.ids import BudgetKey, CallId
+from ...protocol.ids import AgentId, BudgetKey, CallId
 from ...protocol.messages.broker import Refusal
 from ...protocol.peer import Owner
 from ...storage.leases import Lease, Outstanding
@@ -29,6 +29,7 @@ from .actions import (
     Pass,
     Refuse,
     Reject,
+    Revoked,
     Ticked,
     Unwatch,
     Watch,
@@ -43,6 +44,7 @@ CUT_LINGER_S: Final = 0.05
 """A provider notices a closed connection a few turns of its loop later than the kernel tells us that a process died:
 a call that takes the slot within a millisecond arrives before that, and is refused (seen with the simulated one)."""
 _SPENT_KEPT: Final = 4096
+_REVOKED_KEPT: Final = 65_536
 
 
 class Book:
@@ -57,6 +59,7 @@ class Book:
         self._watched: set[Owner] = set()
         self._spent: OrderedDict[CallId, None] = OrderedDict()
         self._lingering: dict[CallId, Budget] = {}
+        self._revoked: OrderedDict[AgentId, None] = OrderedDict()
 
     @property
     def limits(self) -> Mapping[str, int]:
@@ -94,6 +97,8 @@ class Book:
                 self._ask(claim, now, actions)
             case GivenBack(call=call, was_cut=was_cut):
                 self._give_back((call,), now, actions, lingers=was_cut)
+            case Revoked(agents=agents):
+                self._revoke(agents, now, actions)
             case Left(peer=peer):
                 self._give_back(self._where.of_incarnation(peer.incarnation), now, actions, lingers=True)
                 self._unwatch(peer.owner, actions)
@@ -118,6 +123,9 @@ class Book:
             actions.append(Pass(claim.call, claim.holder.incarnation))
             return
         budget = self._budget(claim.budget, claim.provider)
+        if claim.agent in self._revoked:
+            actions.append(_refusal(budget, claim, Refusal.REVOKED, 0.0))
+            return
         if claim.call in self._spent:
             # A copy of an ask that comes after its release: nobody would ever give that slot back.
             actions.append(_refusal(budget, claim, Refusal.WITHDRAWN, 0.0))
@@ -163,6 +171,18 @@ class Book:
             else:
                 actions.append(_refusal(budget, what.claim, Refusal.WITHDRAWN, what.waited_s(now)))
         self._admit_all(touched.values(), now, actions)
+
+    def _revoke(self, agents: Iterable[AgentId], now: float, actions: list[Action]) -> None:
+        """Their waiters leave; their leases end as they would have: whoever holds one is told to stop."""
+        named = set(agents)
+        for agent in named:
+            self._revoked[agent] = None
+        while len(self._revoked) > _REVOKED_KEPT:
+            self._revoked.popitem(last=False)
+        for budget in self.budgets.values():
+            for waiter in [one for one in budget.queue if one.claim.agent in named]:
+                self._drop(waiter.claim.call)
+                actions.append(_refusal(budget, waiter.claim, Refusal.REVOKED, waiter.waited_s(now)))
 
     def _bury(self, owner: Owner, now: float, actions: list[Action]) -> None:
         self._watched.discard(owner)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from ..ids import BudgetKey, CallId, SessionId
+from ..ids import AgentId, BudgetKey, CallId, SessionId
 from .base import Done, Failed, Wire
 
 
@@ -59,6 +59,15 @@ class ReleaseAll(Wire, frozen=True, kw_only=True, tag="release_all"):
     """Give back every slot and place in a queue of the sender's incarnation. Answered by `Done`."""
 
 
+class Revoke(Wire, frozen=True, kw_only=True, tag="revoke"):
+    """These agents get no slot any more, and those that wait for one wait no longer. Answered by `Done`.
+
+    Said by the root when it stops a subtree, before anybody in it is told.
+    """
+
+    agents: tuple[AgentId, ...]
+
+
 class BudgetsQuery(Wire, frozen=True, kw_only=True, tag="budgets_query"):
     """Answered by `Budgets`."""
 
@@ -89,6 +98,8 @@ class Refusal(StrEnum):
     TIMEOUT = "timeout"
     QUEUE_FULL = "queue_full"
     WITHDRAWN = "withdrawn"
+    REVOKED = "revoked"
+    """The agent was stopped."""
 
 
 class Refused(Wire, frozen=True, kw_only=True, tag="refused"):
@@ -165,5 +176,5 @@ class Policy(Wire, frozen=True, kw_only=True, tag="policy"):
     limits: tuple[ProviderLimit, ...] = ()
 
 
-BrokerRequest = Acquire | Release | ReleaseAll | BudgetsQuery | PolicyQuery
+BrokerRequest = Acquire | Release | ReleaseAll | Revoke | BudgetsQuery | PolicyQuery
 BrokerReply = Granted | Unlimited | Refused | Budgets | Policy | Done | Failed

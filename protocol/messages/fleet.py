@@ -53,6 +53,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first agent above (itself, if it is the first)."""
     depth: int = 0
     max_turns: int = 50
+    max_answer_tokens: int | None = None
+    """The provider is asked to cut each answer there; None leaves it to the provider."""
     priority: Priority = Priority.AGENT
     source: str = "run"
 

@@ -226,6 +226,29 @@ def test_ctrl_c_stops_the_agent_and_says_130(house: House) -> None:
     assert {agent["state"] for agent in house.status()["agents"]} == {"stopped"}
 
 
+def test_stopping_an_agent_stops_its_subtree_and_no_call_starts_later(make_house: Callable[..., House]) -> None:
+    house = make_house(limit=2, think_s=0.05)
+    house.up()
+    leaf = 'use: list_files {"path": "."}\n' * 40 + "say: leaf"
+    top = f"use: delegate_task {json.dumps({'tasks': [{'goal': leaf}] * 6})}\nsay: top"
+
+    with Fleet.connect(house.path, start=False) as fleet:
+        agent = fleet.spawn(top, workspace=house.work)
+        until(lambda: house.provider.stats().calls > 10, within_s=20.0, what="the children work")
+        agent.stop()
+        after_stop = house.provider.stats().calls
+        result = agent.result(timeout=10)
+        until(
+            lambda: all(one.state.is_final for one in fleet.agents()), within_s=10.0, what="the whole subtree has ended"
+        )
+        states = {one.state.value for one in fleet.agents()}
+
+    assert result.outcome.value == "stopped"
+    assert states == {"stopped"}
+    assert house.provider.stats().calls == after_stop
+    assert not house.provider.stats().refused
+
+
 # --- the client library ----------------------------------------------------------------------------------------------
 
 HOLD = """

@@ -16,6 +16,7 @@ from covey.actors.limits.actions import (
     Pass,
     Refuse,
     Reject,
+    Revoked,
     Ticked,
     Unwatch,
     Watch,
@@ -23,7 +24,7 @@ from covey.actors.limits.actions import (
 from covey.actors.limits.book import CUT_LINGER_S, Book
 from covey.actors.limits.claim import Claim
 from covey.actors.limits.views import view_of
-from covey.protocol.ids import BudgetKey, CallId, Incarnation
+from covey.protocol.ids import AgentId, BudgetKey, CallId, Incarnation
 from covey.protocol.messages.broker import Priority, Refusal
 from covey.protocol.peer import Owner, Peer
 from covey.storage.leases import LeaseGranted, Outstanding
@@ -44,6 +45,7 @@ def ask(
     priority: Priority = Priority.AGENT,
     timeout_s: float | None = None,
     hold_s: float = 100.0,
+    agent: str | None = None,
 ) -> Asked:
     return Asked(
         Claim(
@@ -58,6 +60,7 @@ def ask(
             timeout_s=timeout_s,
             hold_s=hold_s,
             asked_at_ms=1000,
+            agent=AgentId(agent) if agent else None,
         )
     )
 
@@ -286,3 +289,13 @@ def test_a_view_shows_who_holds_who_waits_and_in_which_order() -> None:
     assert [(one.call, one.position) for one in view.waiters] == [("c", 1), ("b", 2)]
     assert (view.in_flight, view.queued, view.granted, view.peak_in_flight) == (1, 2, 1, 1)
     assert (view.oldest_wait_s, view.wait_p50_ms) == (4.0, 0.0)
+
+
+def test_a_revoked_agent_waits_no_longer_and_gets_nothing_any_more() -> None:
+    book = book_with(1, ask("a"), ask("b", agent="ag_1"), ask("c"))
+
+    actions = book.decide(Revoked((AgentId("ag_1"),)), 2.0)
+
+    assert refusals(actions) == [("b", Refusal.REVOKED)]
+    assert refusals(book.decide(ask("d", agent="ag_1"), 3.0)) == [("d", Refusal.REVOKED)]
+    assert grants(book.decide(GivenBack(CallId("a")), 4.0)) == ["c"]
