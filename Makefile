@@ -1,21 +1,30 @@
-# `make check` is what CI runs, at your desk. It uses the interpreter of the active environment (or .venv).
-PY := $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
+# `make check` is what CI runs (.ci/run), at your desk; with .venv if there is one, else with the active environment.
+PY := $(if $(wildcard .venv/bin/python),$(CURDIR)/.venv/bin/python,python3)
 
 .PHONY: check format lint types test kill bench
 
 check: lint types test
 
+# Changes files; `lint` only looks.
 format:
-	$(PY) -m ruff format .
-	$(PY) -m ruff check --fix .
+	"$(PY)" -m ruff format .
+	"$(PY)" -m ruff check --fix .
 
 lint:
-	$(PY) -m ruff format --check .
-	$(PY) -m ruff check .
+	"$(PY)" -m ruff format --check .
+	"$(PY)" -m ruff check .
 
-# On the installed package: the checkout's folder may have any name.
+# The installed package, from a folder with nothing in it: whatever the checkout's folder is called.
 types:
-	$(PY) -P -m mypy -p covey
+	cd "$$(mktemp -d)" && "$(PY)" -P -m mypy -p covey --config-file "$(CURDIR)/pyproject.toml" --cache-dir .
 
+# Import rules, documents and examples are tests too.
 test:
-	$(PY) -P -m pytest
+	"$(PY)" -P -m pytest
+
+# Real processes, really killed; part of `test`.
+kill:
+	"$(PY)" -P -m pytest -m kill
+
+bench:
+	"$(PY)" -P -m covey bench fanout

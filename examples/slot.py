@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+
 from covey import Fleet
 
 QUESTIONS = ["Say hello in one sentence.", "Name one animal that can fly.", "Write one short sentence about geese."]

@@ -252,6 +252,15 @@ def test_a_regroup_waits_for_a_lower_rank_that_is_being_killed() -> None:
     assert names(world.ready("a"), Start) == ["b"]
 
 
+def test_a_regroup_waits_for_lower_ranks_and_not_for_its_own() -> None:
+    world = World({"t": 0, "b": 1, "c": 1}, REST_FOR_ONE, special={"t": {"restart": TEMPORARY}}).up()
+    world.feed(Hung(child="t", incarnation=world.life("t"), silent_s=30.0))
+    world.end("b")
+    world.feed(Hung(child="c", incarnation=world.life("c"), silent_s=30.0))
+
+    assert names(world.end("t", KILLED), Start) == ["b"]
+
+
 def test_a_group_that_failed_before_comes_back_after_the_back_off_and_in_order() -> None:
     world = World({"a": 0, "b": 1}, ONE_FOR_ALL).up()
     world.end("b")
@@ -458,7 +467,8 @@ def test_one_child_cannot_spend_its_siblings_restarts() -> None:
 
 def test_the_trees_limit_holds_over_all_children() -> None:
     limit = RestartLimit(restarts=2, within_s=60.0)
-    world = World({"a": 0, "b": 0, "c": 0}, limit=limit, special={name: {"limit": limit} for name in "abc"}).up()
+    own = {"limit": RestartLimit(restarts=2, within_s=61.0)}
+    world = World({"a": 0, "b": 0, "c": 0}, limit=limit, special=dict.fromkeys("abc", own)).up()
     world.end("a")
     world.end("b")
 

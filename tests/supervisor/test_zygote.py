@@ -497,6 +497,7 @@ def test_the_last_words_of_a_zygote_that_died_with_requests_unread_are_heard(pro
         fleet.ask("unread")
 
         os.kill(fleet.client.pid, signal.SIGKILL)
+        assert wait_for_exit(os.pidfd_open(fleet.client.pid), timeout_s=10)
 
         assert fleet.next(ChildExited).reason == Exited(3)
         fleet.next(ZygoteLost)
