@@ -32,6 +32,7 @@ from ..protocol.messages.broker import (
     Refusal,
     Release,
     ReleaseAll,
+    Renew,
     Revoke,
     Unlimited,
 )
@@ -57,13 +58,14 @@ from .limits.actions import (
     Pass,
     Refuse,
     Reject,
+    Renewed,
     Revoked,
     Ticked,
     Unwatch,
     Watch,
 )
 from .limits.answers import claim_of, granted, lost_call, problem_with, refused, views
-from .limits.book import CUT_LINGER_S, QUEUE_BOUND, Book
+from .limits.book import CUT_LINGER_S, QUEUE_BOUND, REMOTE_TTL_S, Book
 from .ports import Ledger, PeerLeft, Request
 from .runtime.actor import LoopActor, Timer
 from .runtime.errors import ActorDown
@@ -126,10 +128,12 @@ class Broker(LoopActor):
         clock: Callable[[], float] = boottime,
         wall_ms: Callable[[], int] = unix_ms,
         queue_bound: int = QUEUE_BOUND,
+        remote_ttl_s: float = REMOTE_TTL_S,
     ) -> None:
         super().__init__()
         self._accounts = Accounts(providers.values())
-        self._book = Book(self._accounts.limits, queue_bound=queue_bound)
+        self._book = Book(self._accounts.limits, queue_bound=queue_bound, remote_ttl_s=remote_ttl_s)
+        self._remote_ttl_s = remote_ttl_s
         self._journal = journal
         self._ledger = ledger
         self._clock = clock
@@ -144,7 +148,7 @@ class Broker(LoopActor):
         """Take over every lease that is outstanding; nothing is granted before."""
         left = self._journal.state
         log_event(log, "broker_started", outstanding=len(left.leases), torn_bytes=self._journal.ignored_bytes or None)
-        self._carry_out(self._book.restore(left))
+        self._carry_out(self._book.restore(left, self._clock()))
         if left.totals:
             # The journal knows no slots that lingered when our predecessor died: outwait them.
             await asyncio.sleep(CUT_LINGER_S)
@@ -188,13 +192,16 @@ class Broker(LoopActor):
                 log_event(log, "agents_revoked", agents=len(agents))
                 self._decide(Revoked(agents))
                 request.reply(Done())
+            case Renew():
+                self._decide(Renewed(request.peer.owner))
+                request.reply(Done())
             case ReleaseAll():
                 self._decide(Left(request.peer))
                 request.reply(Done())
             case BudgetsQuery():
                 request.reply(Budgets(budgets=views(self._book, self._accounts, self._clock())))
             case PolicyQuery():
-                request.reply(Policy(limits=self._accounts.policy))
+                request.reply(Policy(limits=self._accounts.policy, remote_ttl_s=self._remote_ttl_s))
             case _:
                 assert_never(request.body)
 

@@ -25,6 +25,8 @@ from .call_request import CallRequest, Clocks, Record
 from .connection_faults import connection_fault
 
 REFUSAL_BYTES: Final = 65_536
+STALE_CONNECTIONS: Final = 2
+"""A client keeps two connections at most; the third attempt makes its own."""
 
 
 class Exchange:
@@ -49,6 +51,7 @@ class Exchange:
         self._started = time.monotonic()
         self._first_byte: float | None = None
         self._is_sent = False
+        self._is_fresh = False
         self._has_output = False
         self._is_recorded = False
 
@@ -61,7 +64,7 @@ class Exchange:
         """The complete answer, or what came instead. The connection is done with when it returns or raises."""
         try:
             async with asyncio.timeout(self._clocks.headers_s):
-                response = await self._client.send(self._message(), stream=True)
+                response = await self._send()
         except asyncio.CancelledError:
             if self._is_sent:
                 self._record(CallStatus.CANCELLED)
@@ -79,6 +82,21 @@ class Exchange:
         finally:
             await response.aclose()
 
+    async def _send(self) -> httpx.Response:
+        """Send the request; once more if a kept connection turns out to be closed.
+
+        Some servers (llama.cpp) promise to keep a connection and close it a millisecond later. A request that meets
+        that close was read by nobody, so it is no failed call and no second one.
+        """
+        for _ in range(STALE_CONNECTIONS):
+            self._is_fresh = False
+            try:
+                return await self._client.send(self._message(), stream=True)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                if self._is_fresh:
+                    raise
+        return await self._client.send(self._message(), stream=True)
+
     def _message(self) -> httpx.Request:
         request = self._request
         return self._client.build_request(
@@ -95,7 +113,9 @@ class Exchange:
         )
 
     async def _trace(self, event: str, _: object) -> None:
-        if event.endswith("send_request_headers.started"):
+        if event.endswith("connect_tcp.started"):
+            self._is_fresh = True
+        elif event.endswith("send_request_headers.started"):
             self._is_sent = True
 
     # --- an answer ---------------------------------------------------------------------------------------------------

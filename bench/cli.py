@@ -15,6 +15,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
 
 BENCHES: Final[Mapping[str, Command]] = {
     "provider": Command("covey.bench.provider", "serve the simulated provider on loopback until SIGTERM"),
+    "link": Command("covey.bench.link", "what a link between two processes costs, beside bare sockets"),
     "fanout": Command("covey.bench.fanout", "run many children at once: wall time, threads, memory"),
 }
 

@@ -17,7 +17,7 @@ import msgspec
 
 from ..protocol.ids import AgentId
 from ..protocol.messages.broker import BudgetView
-from ..protocol.messages.ledger import CallRecorded, CallsQuery, Totals, TotalsQuery
+from ..protocol.messages.ledger import CallRecorded, Totals
 from ..supervisor.client import AsyncFleet
 from ..supervisor.home import Home
 from ..supervisor.swarm import Swarm, Task, run_swarm
@@ -231,7 +231,7 @@ class _Demo:
             budget=_busiest(status.budgets or ()),
             ledger=await self._ledger_calls(),
         )
-        totals = await self._fleet.records.query(TotalsQuery())
+        totals = await self._fleet.totals()
         return Outcome(views, totals, wall_s, peak, self._scene.killed, tuple(self._failures))
 
     async def _settled(self) -> None:
@@ -247,12 +247,10 @@ class _Demo:
     async def _ledger_calls(self) -> dict[str, CallRecorded]:
         found: dict[str, CallRecorded] = {}
         after = 0
-        while True:
-            page = await self._fleet.records.query(CallsQuery(after=after))
-            found |= {row.record.call: row.record for row in page.rows}
-            if not page.rows:
-                return found
-            after = page.rows[-1].row
+        while rows := await self._fleet.calls(after=after):
+            found |= {row.record.call: row.record for row in rows}
+            after = rows[-1].row
+        return found
 
 
 def _busiest(budgets: tuple[BudgetView, ...]) -> BudgetView | None:

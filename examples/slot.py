@@ -30,7 +30,7 @@ def ask(fleet: Fleet, base_url: str, model: str, question: str) -> str:
         )
         answer = response.raise_for_status().json()
         slot.record_usage(answer.get("usage"), model=answer.get("model"), response_id=answer.get("id"))
-    return answer["choices"][0]["message"]["content"]
+    return str(answer["choices"][0]["message"]["content"])
 
 
 def main(base_url: str, model: str, *questions: str) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 
 class CoveyError(Exception):
@@ -77,6 +77,27 @@ class FleetLost(CoveyError):
         self.home, self.request = home, request
 
 
+class FleetUnreachable(CoveyError):
+    """No fleet answered at a network address, or none that has the expected key; nothing is known about it."""
+
+    retryable = True
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        super().__init__(
+            f"no fleet with this server key answered at {address} within {timeout_s:g} s; "
+            "compare the key with its keys/server.public, and look whether its ports can be reached"
+        )
+        self.address, self.timeout_s = address, timeout_s
+
+
+class KeyRefused(CoveyError):
+    """The fleet does not let this key in, or not any more; a person there has to allow it."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(f"the fleet at {address} does not allow this key; there, run `covey keys allow NAME PUBLIC`")
+        self.address = address
+
+
 class AlreadyRunning(CoveyError):
     """Another process owns this home (or this state.db); it was left alone."""
 
@@ -124,9 +145,11 @@ class QueueFull(LimitError):
 class MailboxFull(LimitError):
     """The receiver's mailbox is at its bound; `message` was not accepted and is handed back."""
 
-    def __init__(self, ref: str, capacity: int, message: object) -> None:
-        super().__init__(f"mailbox of {ref} is full ({capacity} messages)")
-        self.ref, self.capacity, self.message = ref, capacity, message
+    def __init__(
+        self, ref: str, capacity: int, message: object, *, unit: Literal["messages", "bytes"] = "messages"
+    ) -> None:
+        super().__init__(f"mailbox of {ref} is full ({capacity} {unit})")
+        self.ref, self.capacity, self.message, self.unit = ref, capacity, message, unit
 
 
 class OutboxFull(LimitError):
@@ -135,6 +158,30 @@ class OutboxFull(LimitError):
     def __init__(self, waiting: int) -> None:
         super().__init__(f"{waiting} records wait for the ledger; no more are taken until it answers")
         self.waiting = waiting
+
+
+class LinkFull(LimitError):
+    """Too much waits for the peer of a link already; this request was not accepted."""
+
+    def __init__(self, to: str, waiting: int) -> None:
+        super().__init__(f"{waiting} requests wait for {to}; no more are taken until it answers some")
+        self.to, self.waiting = to, waiting
+
+
+class MessageTooLarge(CoveyError):
+    """A message is larger than a link carries; nothing was sent. Send less at once."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"a message of {size} bytes; a link carries at most {limit}")
+        self.size, self.limit = size, limit
+
+
+class LinkClosed(CoveyError):
+    """The link is closed, or about to be: nothing new is sent over it."""
+
+    def __init__(self, to: str) -> None:
+        super().__init__(f"the link to {to} is closed or closing; nothing new is sent over it")
+        self.to = to
 
 
 class AskTimeout(CoveyError):

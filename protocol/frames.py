@@ -2,6 +2,9 @@
 
 A frame carries its body as bytes that only the receiver's own conversation decodes, so a link needs to know nothing of
 what is said over it. Durations are remaining times: clocks of two processes are never compared.
+
+Asks, replies, tells and credits are numbered: `seq` rises by one with each of them that a side sends, over all sessions
+of its life. `next_seq` in a greeting says where the new session begins; whatever is below belongs to an older one.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from .errors import ProtocolError
 from .messages.base import Wire
 from .peer import Peer
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of frames and session. Another one is refused at hello."""
 
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
@@ -27,6 +30,11 @@ class Hello(Wire, frozen=True, kw_only=True, tag="hello"):
 
     version: int
     peer: Peer
+    attempt: int = 0
+    """Rises with each hello; the welcome repeats it, so an answer to an older hello is known as such."""
+    next_seq: int = 1
+    window: int = 0
+    """How many asks and tells the sender of this takes before it grants more."""
 
 
 class Welcome(Wire, frozen=True, kw_only=True, tag="welcome"):
@@ -34,16 +42,21 @@ class Welcome(Wire, frozen=True, kw_only=True, tag="welcome"):
 
     version: int
     peer: Peer
+    attempt: int = 0
+    next_seq: int = 1
+    window: int = 0
 
 
 class Stranger(Wire, frozen=True, kw_only=True, tag="stranger"):
-    """I do not know you (I was started after your hello): say hello again, then repeat what is unanswered."""
+    """I do not know you (I was started after your hello), or something of yours is lost: say hello again, then repeat
+    what is unanswered."""
 
 
 class Ask(Wire, frozen=True, kw_only=True, tag="ask"):
     """A request. `id` rises by one per ask of this sender's incarnation; a repeated id is the same request."""
 
     id: int
+    seq: int
     body: msgspec.Raw
 
 
@@ -51,28 +64,45 @@ class Reply(Wire, frozen=True, kw_only=True, tag="reply"):
     """The answer to the ask of that id."""
 
     id: int
+    seq: int
     body: msgspec.Raw
 
 
 class Tell(Wire, frozen=True, kw_only=True, tag="tell"):
     """A message nobody answers: delivered at most once."""
 
+    seq: int
     body: msgspec.Raw
 
 
+class Credit(Wire, frozen=True, kw_only=True, tag="credit"):
+    """The receiver of this may have sent `upto` asks and tells, counted from the opening of the session."""
+
+    seq: int
+    upto: int
+
+
 class Ping(Wire, frozen=True, kw_only=True, tag="ping"):
-    """Written by the sender's loop, so it says that the loop turns. Answered by `Pong`."""
+    """Written by the sender's loop, so it says that the loop turns. Answered by `Pong`.
+
+    `seq` is the last number that was sent: without it, a lost last message would not be missed.
+    """
+
+    seq: int
 
 
 class Pong(Wire, frozen=True, kw_only=True, tag="pong"):
-    """Written by the receiver's loop."""
+    """Written by the receiver's loop; `seq` as in `Ping`."""
+
+    seq: int
 
 
 class Bye(Wire, frozen=True, kw_only=True, tag="bye"):
     """The session ends; nothing will be repeated."""
 
 
-Frame = Hello | Welcome | Stranger | Ask | Reply | Tell | Ping | Pong | Bye
+Numbered = Ask | Reply | Tell | Credit
+Frame = Hello | Welcome | Stranger | Numbered | Ping | Pong | Bye
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)

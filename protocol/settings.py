@@ -51,6 +51,8 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """How deep delegation may go below the first agent."""
     max_turns: int = 50
     """Model calls one agent may make for one goal."""
+    listen: str | None = None
+    """Where clients of other hosts come in, `tcp://HOST:PORT`; None lets nobody in."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,11 +7,11 @@ from typing import Final
 
 from ..protocol.errors import SchemaTooNew
 from .database import Database
-from .schema import APPLICATION_ID, VERSION_1
+from .schema import APPLICATION_ID, VERSION_1, VERSION_2
 
 Step = Sequence[str]
 
-LADDER: Final[tuple[Step, ...]] = (VERSION_1,)
+LADDER: Final[tuple[Step, ...]] = (VERSION_1, VERSION_2)
 
 
 def upgrade(database: Database, ladder: Sequence[Step] = LADDER) -> None:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Final, cast
 
 from ..protocol.ids import SessionId
-from ..protocol.messages.ledger import Calls, CallsQuery, Totals, TotalsQuery, Transcript, TranscriptQuery
+from ..protocol.messages.ledger import (
+    Calls,
+    CallsQuery,
+    Restarts,
+    RestartsQuery,
+    Totals,
+    TotalsQuery,
+    Transcript,
+    TranscriptQuery,
+)
 from ..protocol.transcript import Message
 from .database import Database, Row
-from .rows import CALL_COLUMNS, call_of, message_of
+from .rows import CALL_COLUMNS, RESTART_COLUMNS, call_of, message_of, restart_of
 
 _INT64: Final = (1 << 63) - 1
 
@@ -17,6 +26,9 @@ TRANSCRIPT: Final = (
 )
 OUTCOME: Final = "SELECT outcome, result, error FROM sessions WHERE session = ?"
 CALLS: Final = f"SELECT id, {', '.join(CALL_COLUMNS)} FROM calls WHERE id > ? ORDER BY id LIMIT ?"
+RESTARTS: Final = (
+    f"SELECT {', '.join(RESTART_COLUMNS)} FROM restarts WHERE at_ms >= ? ORDER BY at_ms DESC, id DESC LIMIT ?"
+)
 INBOX: Final = "SELECT incarnation, seq FROM inbox"
 
 # Nothing is ever deleted and a conflict takes no id: the last id is the number of rows, found in a gigabyte at once.
@@ -79,6 +91,13 @@ def calls(database: Database, query: CallsQuery) -> Calls:
     """Return rows in the order they were first recorded."""
     after, limit = min(max(query.after, 0), _INT64), min(max(query.limit, 0), _INT64)
     return Calls(rows=tuple(call_of(row) for row in database.execute(CALLS, (after, limit))))
+
+
+def restarts(database: Database, query: RestartsQuery) -> Restarts:
+    """Return the newest restarts since a time, oldest first."""
+    since_ms, limit = min(max(query.since_ms, -_INT64), _INT64), min(max(query.limit, 0), _INT64)
+    newest_first = [restart_of(row) for row in database.execute(RESTARTS, (since_ms, limit))]
+    return Restarts(restarts=tuple(reversed(newest_first)))
 
 
 def _totals_rows(database: Database, session: SessionId | None) -> tuple[Row, Row]:

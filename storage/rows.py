@@ -6,11 +6,12 @@ from typing import Final, cast
 
 import msgspec
 
-from ..protocol.ids import AgentId, CallId, SessionId
+from ..protocol.ids import AgentId, CallId, Incarnation, SessionId
 from ..protocol.messages.ledger import (
     CallRecorded,
     CallRow,
     CallStatus,
+    ChildRestarted,
     MessageAppended,
     SessionEnded,
     SessionOpened,
@@ -47,6 +48,8 @@ CALL_COLUMNS: Final = (
     "duration_ms",
     *TOKEN_COLUMNS,
 )
+
+RESTART_COLUMNS: Final = ("incarnation", "child", "reason", "at_ms")
 
 MAX_TOKENS: Final = 1 << 40
 """A count beyond this, or below 0, is no report: the call's usage is unknown. It also keeps all sums exact."""
@@ -112,6 +115,11 @@ def call_row(record: CallRecorded) -> Row:
     )
 
 
+def restart_row(record: ChildRestarted) -> Row:
+    """Return `RESTART_COLUMNS`."""
+    return (record.incarnation, record.child, record.reason, record.at_ms)
+
+
 def message_of(row: Row) -> Message:
     """Read role, content, tool_calls and tool_call_id."""
     role, content, tool_calls, tool_call_id = row
@@ -146,6 +154,17 @@ def call_of(row: Row) -> CallRow:
         fault=cast("str | None", named["fault"]),
     )
     return CallRow(row=cast(int, number), record=record)
+
+
+def restart_of(row: Row) -> ChildRestarted:
+    """Read `RESTART_COLUMNS`."""
+    incarnation, child, reason, at_ms = row
+    return ChildRestarted(
+        incarnation=Incarnation(cast(str, incarnation)),
+        child=cast(str, child),
+        reason=cast(str, reason),
+        at_ms=cast(int, at_ms),
+    )
 
 
 def _tokens(usage: Usage | None) -> Row:

@@ -1,4 +1,4 @@
-"""The tables of state.db, version 1.
+"""The tables of state.db.
 
 Rows are ordered by id, which is the order of commit; times are for people. What a provider did not report is NULL in
 all token columns. Names that senders chose are no foreign keys: a record is never refused because another sender's
@@ -106,3 +106,17 @@ CREATE TABLE meta (
 """
 
 VERSION_1: Final = (SESSIONS, MESSAGES, CALLS, CALLS_BY_SESSION, INBOX, UNSTORABLE, META)
+
+RESTARTS: Final = """
+CREATE TABLE restarts (
+    id INTEGER PRIMARY KEY,
+    incarnation TEXT NOT NULL UNIQUE, -- the life that ended
+    child TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at_ms INTEGER NOT NULL
+) STRICT
+"""
+
+RESTARTS_BY_TIME: Final = "CREATE INDEX restarts_by_time ON restarts (at_ms)"
+
+VERSION_2: Final = (RESTARTS, RESTARTS_BY_TIME)

@@ -18,8 +18,11 @@ from ..protocol.messages.ledger import (
     CallRecorded,
     Calls,
     CallsQuery,
+    ChildRestarted,
     LedgerRecord,
     MessageAppended,
+    Restarts,
+    RestartsQuery,
     SessionEnded,
     SessionOpened,
     Totals,
@@ -36,7 +39,7 @@ from .inbox import Delivery, Inbox
 from .logs import log_event
 from .migrations import upgrade
 from .ownership import own
-from .rows import call_row, ended_row, message_row, opened_row
+from .rows import call_row, ended_row, message_row, opened_row, restart_row
 
 QUICK_CHECK_S: Final = 0.1
 """How long the check at start may take. A file that is larger than what it reads by then is served unchecked."""
@@ -111,8 +114,8 @@ class Store:
         return queries.calls(self._database, query)
 
     def answer(
-        self, query: TranscriptQuery | TotalsQuery | CallsQuery, *, deadline_s: float
-    ) -> Transcript | Totals | Calls:
+        self, query: TranscriptQuery | TotalsQuery | CallsQuery | RestartsQuery, *, deadline_s: float
+    ) -> Transcript | Totals | Calls | Restarts:
         """Answer a query; raises `TooSlow` if that takes longer, and `StoreMoved` rather than read a stranger."""
         self._database.check()
         with self._database.deadline(deadline_s):
@@ -123,6 +126,8 @@ class Store:
                     return self.totals(query)
                 case CallsQuery():
                     return self.calls(query)
+                case RestartsQuery():
+                    return queries.restarts(self._database, query)
                 case _:
                     assert_never(query)
 
@@ -227,5 +232,7 @@ def _row(record: LedgerRecord) -> tuple[Bulk, Row]:
             return writes.OPENED, opened_row(record)
         case SessionEnded():
             return writes.ENDED, ended_row(record)
+        case ChildRestarted():
+            return writes.RESTARTS, restart_row(record)
         case _:
             assert_never(record)

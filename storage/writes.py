@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from .bulk import Bulk
-from .rows import CALL_COLUMNS, ENDED_COLUMNS, MESSAGE_COLUMNS, OPENED_COLUMNS, TOKEN_COLUMNS
+from .rows import CALL_COLUMNS, ENDED_COLUMNS, MESSAGE_COLUMNS, OPENED_COLUMNS, RESTART_COLUMNS, TOKEN_COLUMNS
 
 _KNOWS: Final = "({0}.status <> 'lost', {0}.input_tokens IS NOT NULL)"
 _KNOWS_MORE: Final = f"{_KNOWS.format('excluded')} > {_KNOWS.format('calls')}"
@@ -49,6 +49,8 @@ CALLS: Final = Bulk(
     f"ON CONFLICT (call) DO UPDATE SET {', '.join(_account(column) for column in CALL_COLUMNS[1:])} "
     f"WHERE {_KNOWS_MORE} OR {_HAS_USAGE_FIRST}",
 )
+
+RESTARTS: Final = Bulk("restarts", RESTART_COLUMNS, "ON CONFLICT (incarnation) DO NOTHING")
 
 INBOX: Final = Bulk(
     "inbox",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ..protocol.destination import fingerprint
-from ..protocol.errors import FleetLost, NoFleet, RemoteError, UsageError
+from ..protocol.errors import AskTimeout, FleetLost, FleetUnreachable, NoFleet, RemoteError, UsageError
 from ..protocol.ids import AgentId, CallId, Incarnation, SessionId
 from ..protocol.messages.broker import Acquire, BrokerReply, Destination, Priority
 from ..protocol.messages.fleet import (
@@ -37,15 +37,27 @@ from ..protocol.messages.fleet import (
     Status,
     StatusQuery,
 )
-from ..protocol.messages.ledger import CallRecorded, CallStatus, LedgerReply, Totals, TotalsQuery
+from ..protocol.messages.ledger import (
+    CallRecorded,
+    CallRow,
+    Calls,
+    CallsQuery,
+    CallStatus,
+    LedgerReply,
+    Totals,
+    TotalsQuery,
+)
 from ..protocol.peer import Peer
 from ..protocol.settings import ModelSettings
 from ..protocol.usage import Usage
 from ..storage.outbox import Outbox
 from ..storage.owners import me
 from .handles import Agent, AsyncAgent, Slot
-from .home import Home, RootInfo
+from .doors import Door, HomeDoor, NetworkDoor
+from .home import Home
+from .keys import public_key, read_pair
 from .link import Link
+from .network import NetworkAddress
 from .records import Records
 from .reports import usage_from
 from .running import running_root
@@ -75,21 +87,19 @@ def new_call_id() -> CallId:
 class AsyncFleet:
     """The running fleet of a home, for use in one asyncio loop."""
 
-    def __init__(self, home: Home, info: RootInfo, *, name: str) -> None:
-        self.home = home
+    def __init__(self, door: Door, *, name: str) -> None:
+        self._door = door
         incarnation = Incarnation(f"{os.getpid()}-{secrets.token_hex(6)}")
         self.me = Peer(role="client", name=name, incarnation=incarnation, owner=me())
         self._loop = asyncio.get_running_loop()
-        self._sockets = Path(info.sockets)
         self._context = make_context()
         self._links: list[Link] = []
         self._records: Records | None = None
         self._slots: Slots | None = None
         self.root = self._link("root", RootReply)
         self._ledger: Link | None = None
-        self._root_pidfd = os.pidfd_open(info.pid)
-        self._loop.add_reader(self._root_pidfd, self._root_died)
         self._closed = False
+        door.watch(self._lost)
 
     @classmethod
     async def join(cls, home: Home, *, name: str = "client", timeout_s: float = 10.0) -> AsyncFleet:
@@ -97,18 +107,54 @@ class AsyncFleet:
         info = running_root(home)
         if info is None:
             raise NoFleet(str(home.path))
+        return await cls._enter(HomeDoor(home, info), name=name, timeout_s=timeout_s)
+
+    @classmethod
+    async def reach(
+        cls,
+        address: str,
+        *,
+        server_key: str | Path,
+        key_file: str | Path,
+        spool: str | Path | None = None,
+        name: str = "client",
+        timeout_s: float = 10.0,
+    ) -> AsyncFleet:
+        """The fleet at `address` on another host; see `Fleet.remote`.
+
+        Raises `KeyRefused`, `FleetUnreachable`, and what is wrong with the arguments.
+        """
+        door = NetworkDoor(
+            NetworkAddress.parse(address),
+            server_key=public_key(str(server_key)),
+            own=read_pair(Path(key_file).expanduser()),
+            spool=Path(spool or Home.locate().path / "remote").expanduser().absolute(),
+        )
         try:
-            fleet = cls(home, info, name=name)
-        except ProcessLookupError:
-            raise NoFleet(str(home.path)) from None
+            return await cls._enter(door, name=name, timeout_s=timeout_s)
+        except AskTimeout:
+            raise FleetUnreachable(address, timeout_s) from None
+
+    @classmethod
+    async def _enter(cls, door: Door, *, name: str, timeout_s: float) -> AsyncFleet:
+        fleet = cls(door, name=name)
         try:
             await fleet.root.opened(timeout_s=timeout_s)
             broker = fleet._link("broker", BrokerReply)
             fleet._slots = await Slots.connect(broker, timeout_s=timeout_s)
+            ttl_s = fleet._slots.policy.remote_ttl_s
+            await door.settle_in(fleet._context, broker, me=fleet.me, ttl_s=ttl_s)
         except BaseException:
             await fleet.close()
             raise
         return fleet
+
+    @property
+    def home(self) -> Home:
+        """The fleet's home; only for a fleet of this host."""
+        if not isinstance(self._door, HomeDoor):
+            raise UsageError(f"the home of the fleet at {self._door.where} is on another host")
+        return self._door.home
 
     @property
     def slots(self) -> Slots:
@@ -120,8 +166,7 @@ class AsyncFleet:
     def records(self) -> Records:
         """The ledger's door; opened when it is first used."""
         if self._records is None:
-            self.home.prepare()
-            outbox = Outbox(self.home.outbox, role=self.me.role, incarnation=self.me.incarnation)
+            outbox = Outbox(self._door.outbox(), role=self.me.role, incarnation=self.me.incarnation)
             self._records = Records(self._link("ledger", LedgerReply), outbox)
         return self._records
 
@@ -238,6 +283,10 @@ class AsyncFleet:
         query = TotalsQuery(session=SessionId(session) if session is not None else None)
         return cast(Totals, await self.records.query(query))
 
+    async def calls(self, *, after: int = 0, limit: int = 1000) -> tuple[CallRow, ...]:
+        """Stored calls in the order they were first recorded, behind row `after`; none mean that there are no more."""
+        return cast(Calls, await self.records.query(CallsQuery(after=after, limit=limit))).rows
+
     async def agents(self) -> tuple[AgentView, ...]:
         """All agents the fleet remembers, and what they do."""
         return cast(Agents, await self.root.ask(AgentsQuery(), timeout_s=10.0)).agents
@@ -257,28 +306,20 @@ class AsyncFleet:
         self._closed = True
         if self._records is not None:
             await self._records.close(timeout_s=timeout_s)
+        await self._door.close()
         for link in self._links:
             await link.settle(timeout_s=1.0)
             link.close()
-        self._loop.remove_reader(self._root_pidfd)
-        os.close(self._root_pidfd)
         self._context.term()
 
     def _link(self, service: str, replies: Any) -> Link:
-        link = Link(
-            self._context,
-            path=str(self._sockets / f"{service}.sock"),
-            service=service,
-            me=self.me,
-            replies=replies,
-        )
+        link = self._door.link(self._context, service, me=self.me, replies=replies)
         self._links.append(link)
         return link
 
-    def _root_died(self) -> None:
-        self._loop.remove_reader(self._root_pidfd)
+    def _lost(self) -> None:
         for link in self._links:
-            link.fail(FleetLost(str(self.home.path), "a request"))
+            link.fail(FleetLost(self._door.where, "a request"))
 
 
 class Portal:
@@ -353,6 +394,58 @@ class Fleet:
         finally:
             await fleet.close()
 
+    @classmethod
+    @contextmanager
+    def remote(
+        cls,
+        address: str,
+        *,
+        server_key: str | Path,
+        key_file: str | Path,
+        spool: str | Path | None = None,
+        name: str = "client",
+        timeout: float = 15.0,
+    ) -> Iterator[Fleet]:
+        """Join a fleet on another host (`fleet.listen` of its configuration); docs/remote.md.
+
+        `server_key` is its public key, or a file with it; `key_file` holds our own secret. What we record waits in
+        `spool` (default: `remote` in our home) while the fleet cannot be reached, also for a later run.
+        """
+        portal = Portal()
+        try:
+            fleet = portal.call(
+                AsyncFleet.reach(
+                    address, server_key=server_key, key_file=key_file, spool=spool, name=name, timeout_s=timeout
+                )
+            )
+            try:
+                yield cls(fleet, portal)
+            finally:
+                portal.call(fleet.close())
+        finally:
+            portal.close()
+
+    @classmethod
+    @asynccontextmanager
+    async def aremote(
+        cls,
+        address: str,
+        *,
+        server_key: str | Path,
+        key_file: str | Path,
+        spool: str | Path | None = None,
+        name: str = "client",
+        timeout: float = 15.0,
+    ) -> AsyncIterator[AsyncFleet]:
+        """The same for asyncio programs. A loop that stands still for the TTL loses its slots."""
+        fleet = await AsyncFleet.reach(
+            address, server_key=server_key, key_file=key_file, spool=spool, name=name, timeout_s=timeout
+        )
+        try:
+            yield fleet
+        finally:
+            await fleet.close()
+
     def slot(
         self,
         base_url: str,
@@ -397,6 +490,10 @@ class Fleet:
     def totals(self, *, session: str | None = None) -> Totals:
         """Sums of what providers reported; see `AsyncFleet.totals`."""
         return self._portal.call(self._fleet.totals(session=session))
+
+    def calls(self, *, after: int = 0, limit: int = 1000) -> tuple[CallRow, ...]:
+        """Stored calls in order; see `AsyncFleet.calls`."""
+        return self._portal.call(self._fleet.calls(after=after, limit=limit))
 
     def agents(self) -> tuple[AgentView, ...]:
         """All agents the fleet remembers, and what they do."""

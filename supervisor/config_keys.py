@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..protocol.settings import Dialect, FleetSettings, ProviderSettings
-from .config_kinds import Choice, Kind, Number, Scalar, Text, Url, Whole
+from .config_kinds import Choice, Kind, Number, Scalar, Tcp, Text, Url, Whole
 
 Path = tuple[str, ...]
 """A key in its parts: ("providers", "zai", "max_concurrent")."""
@@ -100,6 +100,12 @@ KEYS: Final = (
         "How deep delegation may go below the first agent.",
     ),
     Key("fleet.max_turns", Whole(1, 10_000), _FLEET.max_turns, "Model calls one agent may make for one goal."),
+    Key(
+        "fleet.listen",
+        Tcp(),
+        _FLEET.listen,
+        "Where clients of other hosts come in; needs keys ([remote.md](remote.md)). Without it nobody does.",
+    ),
 )
 
 _BY_PATH: Final = {key.path: key for key in KEYS}

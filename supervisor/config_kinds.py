@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from ..protocol.destination import host_of
+from . import network
 
 Scalar = None | bool | int | float | str
 """A value as it stands in the file."""
@@ -187,6 +188,21 @@ class Url:
         if "?" in value or "#" in value:
             return "a base URL has no query and no fragment: paths are appended to it"
         return None
+
+    def read(self, text: str) -> Scalar:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Tcp:
+    """Where to listen for other hosts: an address with room for a port of each service."""
+
+    valid: str = network.VALID
+
+    def problem(self, value: Scalar) -> str | None:
+        if not isinstance(value, str):
+            return f"{shown(value)} is not an address"
+        return network.problem_with(value)
 
     def read(self, text: str) -> Scalar:
         return text

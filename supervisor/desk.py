@@ -25,6 +25,8 @@ from ..protocol.messages.fleet import (
     Finished,
     ProcessView,
     Progress,
+    Restarting,
+    RestartProcesses,
     ServiceReady,
     Shutdown,
     ShuttingDown,
@@ -66,6 +68,15 @@ class Tree(Protocol):
         """What runs now."""
         ...
 
+    def restart(self, target: str) -> tuple[str, ...]:
+        """Replace processes by name or role; which those are."""
+        ...
+
+    @property
+    def strategy(self) -> str:
+        """Who is restarted when one process fails."""
+        ...
+
 
 class Desk:
     """Serves the root's conversation. Owned by the root's loop thread."""
@@ -103,6 +114,8 @@ class Desk:
                 request.reply(Agents(agents=self._placement.views(self._clock())))
             case StatusQuery(deadline_s=deadline_s):
                 self._start(self._status(deadline_s, request.reply))
+            case RestartProcesses(target=target):
+                request.reply(self._restart(target))
             case Shutdown(reason=reason):
                 request.reply(ShuttingDown(processes=self._tree.processes()))
                 self._tree.stop(reason)
@@ -116,6 +129,15 @@ class Desk:
                 if request.peer.role == "worker":
                     self._worker_ready(request.peer)
                 request.reply(Done())
+
+    def _restart(self, target: str) -> Wire:
+        before = {process.name: process for process in self._tree.processes()}
+        names = self._tree.restart(target)
+        if not names:
+            known = dict.fromkeys(word for process in before.values() for word in (process.role, process.name))
+            valid = ", ".join(word for word in known if word not in ("root", "zygote"))
+            return Failed(kind="UnknownProcess", message=f"no process is called {target!r}; there are {valid}")
+        return Restarting(processes=tuple(before[name] for name in names if name in before))
 
     def worker_lost(self, name: str) -> None:
         """That worker's process has ended."""
@@ -243,6 +265,7 @@ class Desk:
                 budgets=cast(Budgets, budgets).budgets if budgets is not None else None,
                 agents=self._placement.views(self._clock()),
                 ledger=cast(LedgerStats, ledger),
+                strategy=self._tree.strategy,
             )
         )
 

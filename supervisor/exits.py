@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from signal import Signals
+from typing import assert_never
 
 import msgspec
 
@@ -54,7 +55,19 @@ class Lost(msgspec.Struct, frozen=True, tag="lost"):
     """
 
 
-ExitReason = Exited | Signalled | Unresponsive | StartTimeout | NeverStarted | Lost
+class Requested(msgspec.Struct, frozen=True, tag="requested"):
+    """Somebody asked for a fresh one. No budget pays for it."""
+
+
+class OverLimit(msgspec.Struct, frozen=True, tag="over_limit", kw_only=True):
+    """We ended it, because it used more than it may: `what` is `rss_mb`, `fds` or `threads`."""
+
+    what: str
+    value: float
+    limit: float
+
+
+ExitReason = Exited | Signalled | Unresponsive | StartTimeout | NeverStarted | Lost | Requested | OverLimit
 
 
 def from_status(status: int) -> Exited | Signalled:
@@ -62,6 +75,34 @@ def from_status(status: int) -> Exited | Signalled:
     if os.WIFSIGNALED(status):
         return Signalled(os.WTERMSIG(status))
     return Exited(os.waitstatus_to_exitcode(status))
+
+
+def words(reason: ExitReason) -> str:
+    """The reason for people, on one line."""
+    match reason:
+        case Exited(code=code):
+            return f"exit code {code}"
+        case Signalled():
+            return reason.name
+        case Unresponsive(silent_s=silent_s):
+            return f"its loop stood still for {silent_s:.1f} s"
+        case StartTimeout(deadline_s=deadline_s):
+            return f"not ready within {deadline_s:g} s"
+        case NeverStarted(error=error):
+            return f"could not be started: {error}"
+        case Lost():
+            return "lost with the zygote"
+        case Requested():
+            return "restart was asked for"
+        case OverLimit(what=what, value=value, limit=limit):
+            return f"over its limit: {what} {value:g} > {limit:g}"
+        case _:
+            assert_never(reason)
+
+
+def is_free(reason: ExitReason) -> bool:
+    """Whether no budget pays for the restart: it was not the child's doing."""
+    return isinstance(reason, Lost | Requested)
 
 
 def is_normal(reason: ExitReason) -> bool:

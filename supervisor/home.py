@@ -90,6 +90,11 @@ class Home:
         """Who the root is and where it listens: a `RootInfo`."""
         return self.run / "root.json"
 
+    @property
+    def processes(self) -> Path:
+        """The register of the fleet's processes, for the next root (`leftovers`)."""
+        return self.run / "processes.jsonl"
+
     def create(self) -> None:
         """Make the home folder itself (0700 if it is new)."""
         try:

@@ -2,62 +2,87 @@
 
 What a peer asks reaches `on_request`; the service may also ask a peer (the root its workers). A peer that reconnects
 keeps its session, and the asks it has not answered are repeated.
+
+ZeroMQ takes from its peers in turn, each peer sends no more than it was granted, and what a full pipe refuses waits in
+that peer's own queue: one peer that sends or reads badly does not hold up the others.
+
+Processes of the tree are asked for a sign of life while they say nothing by themselves. ZeroMQ's own heartbeat cannot
+tell that: its thread goes on while the loop stands still.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import zmq
 
 from ..actors.ports import PeerLeft, Request
-from ..protocol.errors import AskTimeout, ProtocolError, RemoteError
+from ..protocol.errors import AskTimeout, CoveyError, ProtocolError, RemoteError
 from ..protocol.frames import BodyDecoder
 from ..protocol.ids import Incarnation
 from ..protocol.messages.base import Failed, Wire
 from ..protocol.peer import Peer
-from ..protocol.session import Answered, Asked, Heard, Left, Opened, Session, State, Told, body_of
+from ..protocol.session import Session, body_of
+from ..protocol.session_events import Answered, Asked, Event, Left, Opened, Told
+from ..protocol.session_states import State
 from ..storage.logs import log_event
-from .pump import Pump
+from .outflow import Outflow
+from .pump import NOBLOCK, NOBLOCK_MORE, Pump
 from .sockets import make_router
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 0.005
-MAX_UNSENT = 50_000
-MAX_STRANGERS = 10_000
+MAX_STRANGERS: Final = 10_000
+SILENCE_S: Final = 30.0
+BEATS: Final = 10
+"""Beats in one silence: so finely is it measured."""
+
+CLIENT: Final = "client"
+"""The role of programs outside the tree: how long their loops stand still is their own affair."""
+
+_RCVMORE: Final = int(zmq.RCVMORE)
 
 
-@dataclass(slots=True)
 class _Line:
-    """One peer's end: its session and what a full pipe refused."""
+    """One peer's end: its session, its frames on the way, and whom it owes answers to."""
 
-    session: Session
-    unsent: deque[bytes] = field(default_factory=deque)
-    retry: asyncio.TimerHandle | None = None
-    waiting: dict[int, asyncio.Future[Wire]] = field(default_factory=dict)
+    __slots__ = ("beat", "is_blamed", "out", "session", "waiting")
+
+    def __init__(self, session: Session, out: Outflow) -> None:
+        self.session = session
+        self.out = out
+        self.waiting: dict[int, asyncio.Future[Wire]] = {}
+        self.beat: asyncio.TimerHandle | None = None
+        self.is_blamed = False
 
 
 class Hub:
-    """Serves one listening socket. `on_request` and `on_left` run on the loop thread and must not block."""
+    """Serves one listening socket: `listener_fd` at `path`, or a `socket` that is made already and becomes the hub's.
+
+    The callbacks run on the loop thread and must not block.
+
+    What `on_request` raises of our own errors is the answer to the request. `on_silent(peer, silent_s)` is called once
+    when nothing was heard of a process of the tree for `silence_s`, and again only after it was heard.
+    """
 
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         *,
-        path: str,
-        listener_fd: int,
+        path: str = "",
+        listener_fd: int = -1,
+        socket: zmq.Socket[bytes] | None = None,
         me: Peer,
         requests: Any,
         on_request: Callable[[Request[Any]], None],
         on_opened: Callable[[Peer], None] = lambda peer: None,
         on_left: Callable[[PeerLeft], None] = lambda left: None,
         replies: Any = None,
+        silence_s: float = SILENCE_S,
+        on_silent: Callable[[Peer, float], None] | None = None,
     ) -> None:
         self._me = me
         self._requests = BodyDecoder(requests)
@@ -65,36 +90,41 @@ class Hub:
         self._on_request = on_request
         self._on_opened = on_opened
         self._on_left = on_left
+        self._silence_s = silence_s
+        self._beat_s = silence_s / BEATS
+        self._on_silent = on_silent
         self._lines: dict[bytes, _Line] = {}
         self._loop = asyncio.get_running_loop()
-        self._socket = make_router(context, path=path, listener_fd=listener_fd)
-        self._pump = Pump(self._socket, self._received)
+        self._socket = socket or make_router(context, path=path, listener_fd=listener_fd)
+        self._pump = Pump(self._socket, self._take)
         self.protocol_errors = 0
 
     def peers(self) -> list[Peer]:
         """Everybody with an open session."""
-        return [
-            line.session.peer for line in self._lines.values() if line.session.state is State.OPEN and line.session.peer
-        ]
+        return [line.session.peer for line in self._lines.values() if line.session.is_open and line.session.peer]
 
     async def ask(self, to: Peer, message: Wire, *, timeout_s: float) -> Wire:
-        """The peer's answer; raises `AskTimeout` or `RemoteError`. Repeated if the peer reconnects meanwhile."""
-        identity = _identity(to)
-        line = self._lines.get(identity)
+        """The peer's answer; repeated if the peer reconnects meanwhile.
+
+        Raises `AskTimeout` or `RemoteError`, which is also what a peer without a session or with a goodbye is; at once
+        `LinkFull` or `MessageTooLarge`.
+        """
+        line = self._lines.get(_identity(to))
         if line is None or line.session.state is State.CLOSED:
             raise RemoteError("PeerGone", f"{to.name} has no session")
         ask_id, out = line.session.ask(body_of(message))
         future: asyncio.Future[Wire] = self._loop.create_future()
         line.waiting[ask_id] = future
-        self._send(identity, line, out)
+        timer = self._loop.call_later(
+            timeout_s, _expired, future, AskTimeout(type(message).__name__, to.name, timeout_s)
+        )
+        _send(line, out)
         try:
-            async with asyncio.timeout(timeout_s):
-                reply = await future
-        except TimeoutError:
-            raise AskTimeout(type(message).__name__, to.name, timeout_s) from None
+            reply = await future
         finally:
+            timer.cancel()
             if line.waiting.pop(ask_id, None) is not None:
-                line.session.give_up(ask_id)
+                _send(line, line.session.give_up(ask_id))
         if isinstance(reply, Failed):
             raise RemoteError(reply.kind, reply.message)
         return reply
@@ -121,32 +151,63 @@ class Hub:
 
     # --- the wire ------------------------------------------------------------------------------------------------
 
-    def _received(self, parts: list[bytes]) -> None:
-        identity, data = parts[0], parts[-1]
-        line = self._lines.get(identity)
-        if line is None:
-            if len(self._lines) >= MAX_STRANGERS:
-                self._sweep()
-            line = self._lines[identity] = _Line(Session(self._me, opens=False))
-        try:
-            events, out = line.session.receive(data)
-        except ProtocolError as exc:
-            self.protocol_errors += 1
-            log_event(
-                log, "hub_protocol_error", level=logging.ERROR, peer=identity.decode(errors="replace"), error=str(exc)
-            )
+    def _take(self) -> None:
+        identity, data = self._socket.recv(NOBLOCK), self._socket.recv(NOBLOCK)
+        if self._socket.getsockopt(_RCVMORE):
+            self._refuse_rest(identity)
             return
-        self._send(identity, line, out)
+        line = self._lines.get(identity) or self._new_line(identity)
+        try:
+            events, out = line.session.receive(data, self._loop.time())
+        except ProtocolError as exc:
+            self._complain(identity, str(exc))
+            return
+        if out:
+            line.out.put(out)
         for event in events:
             self._happened(identity, line, event)
 
-    def _happened(self, identity: bytes, line: _Line, event: object) -> None:
+    def _refuse_rest(self, identity: bytes) -> None:
+        """A message of several parts: none of ours. Take it off whole, or its rest would be somebody's message."""
+        while self._socket.getsockopt(_RCVMORE):
+            self._socket.recv(NOBLOCK)
+        self._complain(identity, "a message of several parts")
+
+    def _complain(self, identity: bytes, error: str) -> None:
+        self.protocol_errors += 1
+        log_event(log, "hub_protocol_error", level=logging.ERROR, peer=_text(identity), error=error)
+
+    def _new_line(self, identity: bytes) -> _Line:
+        if len(self._lines) >= MAX_STRANGERS:
+            self._sweep()
+
+        def put(frame: bytes) -> None:
+            try:
+                self._socket.send(identity, NOBLOCK_MORE)
+                self._socket.send(frame, NOBLOCK)
+            except zmq.Again:
+                raise
+            except zmq.ZMQError as exc:
+                if exc.errno != zmq.EHOSTUNREACH:
+                    raise
+                return  # not connected now: when it comes back it says hello, and both sides repeat what is unanswered
+            self._pump.after_send(is_busy=True)
+
+        def overflowed(dropped: int) -> None:
+            log_event(log, "hub_peer_does_not_read", level=logging.ERROR, peer=_text(identity), dropped=dropped)
+
+        line = _Line(Session(self._me, opens=False), Outflow(put, self._loop, overflowed))
+        self._lines[identity] = line
+        return line
+
+    def _happened(self, identity: bytes, line: _Line, event: Event) -> None:
         match event:
             case Asked(id=ask_id, body=body):
                 self._asked(identity, line, ask_id, body)
             case Answered(id=ask_id, body=body):
                 self._answered(line, ask_id, body)
             case Opened(peer=peer):
+                self._watch(line, peer)
                 self._on_opened(peer)
             case Told(body=body):
                 self._told(line, body)
@@ -155,8 +216,6 @@ class Hub:
                 self._end(line)
                 if line.session.peer is not None:
                     self._on_left(PeerLeft(line.session.peer))
-            case Heard() | _:
-                pass
 
     def _asked(self, identity: bytes, line: _Line, ask_id: int, body: bytes) -> None:
         peer = line.session.peer
@@ -164,25 +223,21 @@ class Hub:
 
         def reply(message: Wire) -> None:
             if not self._socket.closed and self._lines.get(identity) is line:
-                self._send(identity, line, line.session.reply(ask_id, body_of(message)))
+                _send(line, line.session.reply(ask_id, body_of(message)))
 
         try:
-            request = self._requests.decode(body)
-        except ProtocolError as exc:
-            self.protocol_errors += 1
-            reply(Failed(kind="ProtocolError", message=str(exc)))
-            return
-        self._on_request(Request(peer, request, reply))
+            self._on_request(Request(peer, self._requests.decode(body), reply))
+        except CoveyError as exc:
+            self.protocol_errors += isinstance(exc, ProtocolError)
+            reply(Failed(kind=type(exc).__name__, message=str(exc)))
 
     def _told(self, line: _Line, body: bytes) -> None:
         peer = line.session.peer
         assert peer is not None, "an open session knows its peer"
         try:
-            request = self._requests.decode(body)
-        except ProtocolError:
-            self.protocol_errors += 1
-            return
-        self._on_request(Request(peer, request, _nobody_waits))
+            self._on_request(Request(peer, self._requests.decode(body), _nobody_waits))
+        except CoveyError as exc:
+            self.protocol_errors += isinstance(exc, ProtocolError)
 
     def _answered(self, line: _Line, ask_id: int, body: bytes) -> None:
         future = line.waiting.pop(ask_id, None)
@@ -194,54 +249,63 @@ class Hub:
         except ProtocolError as exc:
             future.set_exception(exc)
 
-    def _send(self, identity: bytes, line: _Line, out: list[bytes]) -> None:
-        if not out:
-            return
-        line.unsent.extend(out)
-        if line.retry is None:
-            self._flush(identity, line)
+    # --- signs of life -------------------------------------------------------------------------------------------
 
-    def _flush(self, identity: bytes, line: _Line) -> None:
-        line.retry = None
-        while line.unsent:
-            try:
-                self._socket.send_multipart([identity, line.unsent[0]], zmq.NOBLOCK)
-            except zmq.Again:
-                self._hold_back(identity, line)
-                break
-            except zmq.ZMQError as exc:
-                if exc.errno != zmq.EHOSTUNREACH:
-                    raise
-                # Not connected now. If it comes back it says hello, and both sides repeat what is unanswered.
-                line.unsent.clear()
-                break
-            line.unsent.popleft()
-        self._pump.after_send()
+    def _watch(self, line: _Line, peer: Peer) -> None:
+        if self._on_silent is not None and line.beat is None and peer.role != CLIENT:
+            line.beat = self._loop.call_later(self._beat_s, self._listen, line, peer)
 
-    def _hold_back(self, identity: bytes, line: _Line) -> None:
-        """One full peer must not stall the others: its frames wait here, up to a bound."""
-        if len(line.unsent) > MAX_UNSENT:
-            log_event(log, "hub_peer_does_not_read", level=logging.ERROR, peer=identity.decode(errors="replace"))
-            line.unsent.clear()
-        else:
-            line.retry = self._loop.call_later(RETRY_S, self._flush, identity, line)
+    def _listen(self, line: _Line, peer: Peer) -> None:
+        """Once a beat: ask a peer that says nothing, and tell when it has been silent for too long."""
+        assert line.beat is not None, "this is its timer"
+        assert self._on_silent is not None, "nobody is watched for nobody"
+        now, due = self._loop.time(), line.beat.when()
+        line.beat = self._loop.call_later(self._beat_s, self._listen, line, peer)
+        if now - due > self._beat_s:
+            # We stood still ourselves: what it said meanwhile is in the socket, unread.
+            line.session.excuse(now)
+        silent_s = line.session.silent_s(now)
+        if silent_s < self._beat_s:
+            line.is_blamed = False
+        elif not line.out.is_held_back:
+            _send(line, line.session.beat())
+        if silent_s >= self._silence_s and not line.is_blamed:
+            line.is_blamed = True
+            self._on_silent(peer, silent_s)
+
+    # --- ends ----------------------------------------------------------------------------------------------------
 
     def _end(self, line: _Line) -> None:
-        if line.retry is not None:
-            line.retry.cancel()
+        line.out.clear()
+        if line.beat is not None:
+            line.beat.cancel()
         for future in line.waiting.values():
             if not future.done():
                 future.set_exception(RemoteError("PeerGone", "the peer's session ended before it answered"))
         line.waiting.clear()
 
     def _sweep(self) -> None:
-        """Forget everybody without an open session."""
-        for identity in [key for key, line in self._lines.items() if line.session.state is not State.OPEN]:
-            del self._lines[identity]
+        """Forget everybody who never said hello."""
+        for identity in [key for key, line in self._lines.items() if line.session.peer is None]:
+            self._end(self._lines.pop(identity))
+
+
+def _send(line: _Line, out: list[bytes]) -> None:
+    if out:
+        line.out.put(out)
+
+
+def _expired(future: asyncio.Future[Wire], error: AskTimeout) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 def _identity(peer: Peer) -> bytes:
     return f"{peer.role}:{peer.incarnation}".encode()
+
+
+def _text(identity: bytes) -> str:
+    return identity.decode(errors="replace")
 
 
 def _nobody_waits(message: Wire) -> None:

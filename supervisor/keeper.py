@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 import msgspec
@@ -15,8 +15,9 @@ from ..protocol.ids import Incarnation
 from ..protocol.messages.fleet import ProcessView
 from ..protocol.peer import Peer
 from ..storage.logs import log_event
-from .exits import Lost, from_status
+from .exits import ExitReason, Lost, from_status, words
 from .home import Home
+from .leftovers import Register
 from .lifecycle import (
     Action,
     AllReady,
@@ -27,13 +28,17 @@ from .lifecycle import (
     ChildGivenUp,
     ChildReady,
     ChildRestarts,
+    Complete,
     Ended,
     Escalate,
     Event,
     Fact,
+    GivenUp,
     Kill,
+    Phase,
     Ready,
     Report,
+    RestartRequested,
     Running,
     Spawned,
     Start,
@@ -46,6 +51,9 @@ from .lifecycle import (
     Tick,
 )
 from .listeners import Listener
+from .network import NetworkListener
+from .process import start_ticks
+from .restarts import Spent, left
 from .service import ServiceArguments
 from .spec import ChildSpec, Plan
 from .strategy import decide
@@ -58,7 +66,7 @@ log = logging.getLogger(__name__)
 
 BURY_S = 4.0
 
-ListenersFor = Callable[[ChildSpec], dict[str, Listener]]
+ListenersFor = Callable[[ChildSpec], Mapping[str, Listener | NetworkListener]]
 ArgumentsFor = Callable[[ChildSpec, Incarnation], ServiceArguments]
 
 
@@ -76,14 +84,21 @@ class Keeper:
         arguments_for: ArgumentsFor,
         listeners_for: ListenersFor,
         on_ended: Callable[[ChildSpec, Incarnation], None],
+        on_charged: Callable[[str, Incarnation, ExitReason], None],
+        past: Mapping[str, Spent],
     ) -> None:
+        """`past` is when an earlier root restarted which child, in our time. `on_charged` hears of every restart that
+        a limit paid for: the child, the life that ended, and how.
+        """
         self._plan = plan
         self._home = home
         self._zygote = zygote
-        self._tree = new_tree(plan, boot=boot, seed=seed)
+        self._tree = new_tree(plan, boot=boot, seed=seed, past=past)
+        self._register = Register(home.processes, Incarnation(boot))
         self._arguments_for = arguments_for
         self._listeners_for = listeners_for
         self._on_ended = on_ended
+        self._on_charged = on_charged
         self._loop = asyncio.get_running_loop()
         self._started_at = time.monotonic()
         self._zygote_restarts = 0
@@ -91,6 +106,7 @@ class Keeper:
         self.all_ready = asyncio.Event()
         self.all_stopped = asyncio.Event()
         self.escalated: Escalate | None = None
+        self._note_zygote()
         self._read()
 
     def start(self) -> None:
@@ -108,6 +124,14 @@ class Keeper:
             phase = self._tree.child(spec.name).phase
             if isinstance(phase, Starting | Running | Stopping):
                 self._zygote.signal(phase.incarnation, signal.SIGKILL)
+
+    def restart(self, target: str) -> tuple[str, ...]:
+        """Replace the child called `target`, or all children of that role; who they are, nobody for a stranger."""
+        named = [spec.name for spec in self._plan.spec.children if target in (spec.name, spec.role)]
+        log_event(log, "restart_asked_for", target=target, children=named)
+        for name in named:
+            self._feed(RestartRequested(child=name))
+        return tuple(named)
 
     def service_ready(self, peer: Peer) -> None:
         """A process says that it serves; a word from an older life is ignored."""
@@ -131,15 +155,23 @@ class Keeper:
             child = self._tree.child(spec.name)
             phase = child.phase
             since = phase.since if isinstance(phase, Running) else now
-            pid = phase.pid if isinstance(phase, Starting | Running | Stopping) else None
+            pid, life = _life(phase)
+            view = _view(
+                spec.role,
+                spec.name,
+                pid=pid,
+                uptime_s=now - since,
+                restarts=child.restarts,
+                state=_word(phase),
+            )
             views.append(
-                _view(
-                    spec.role,
-                    spec.name,
-                    pid=pid or 0,
-                    uptime_s=now - since,
-                    restarts=child.restarts,
-                    state=_word(phase),
+                msgspec.structs.replace(
+                    view,
+                    incarnation=life,
+                    rank=spec.rank,
+                    restart=spec.restart.value,
+                    last_exit=words(child.last_end) if child.last_end is not None else None,
+                    restarts_left=left(child.spent, spec.limit, now),
                 )
             )
         return tuple(view for view in views if view.pid or view.state != "absent")
@@ -150,6 +182,8 @@ class Keeper:
         swept = self._zygote.close(timeout_s=BURY_S)
         if swept.left:
             log_event(log, "processes_left", level=logging.ERROR, pids=sorted(swept.left))
+        else:
+            self._register.remove()
 
     # --- the zygote's word ---------------------------------------------------------------------------------------
 
@@ -163,7 +197,8 @@ class Keeper:
 
     def _heard(self, report: ZygoteEvent) -> None:
         match report:
-            case ChildSpawned(name=name, incarnation=life, pid=pid):
+            case ChildSpawned(name=name, incarnation=life, pid=pid, start_ticks=ticks):
+                self._register.add(name, pid=pid, start_ticks=ticks)
                 self._feed(Spawned(child=name, incarnation=life, pid=pid))
             case SpawnFailed(name=name, incarnation=life, error=error):
                 self._feed(StartFailed(child=name, incarnation=life, error=error))
@@ -186,9 +221,13 @@ class Keeper:
         self._zygote.bury(timeout_s=BURY_S)
         self._zygote = exec_zygote()
         self._zygote_restarts += 1
+        self._note_zygote()
         self._read()
         for life, name in outstanding.items():
             self._feed(Ended(child=name, incarnation=life, reason=Lost()))
+
+    def _note_zygote(self) -> None:
+        self._register.add("zygote", pid=self._zygote.pid, start_ticks=start_ticks(self._zygote.pid))
 
     # --- decide, then do -----------------------------------------------------------------------------------------
 
@@ -213,7 +252,9 @@ class Keeper:
                 self._report(fact)
             case Escalate():
                 self.escalated = action
-                log_event(log, "fleet_gives_up", level=logging.ERROR, child=action.child, reason=str(action.reason))
+                log_event(log, "fleet_gives_up", level=logging.ERROR, child=action.child, reason=words(action.reason))
+            case Complete(child=name, reason=reason):
+                log_event(log, "fleet_complete", child=name, reason=words(reason))
             case AllReady():
                 self.all_ready.set()
             case AllStopped():
@@ -237,12 +278,14 @@ class Keeper:
                 log_event(log, "child_ready", child=name, incarnation=life)
             case ChildEnded(child=name, incarnation=life, reason=reason, was_asked=was_asked):
                 level = logging.INFO if was_asked else logging.WARNING
-                log_event(log, "child_ended", level=level, child=name, incarnation=life, reason=str(reason))
+                log_event(log, "child_ended", level=level, child=name, incarnation=life, reason=words(reason))
                 self._on_ended(self._spec(name), life)
-            case ChildRestarts(child=name, attempt=attempt, delay_s=delay_s):
+            case ChildRestarts(child=name, ended=life, reason=reason, attempt=attempt, delay_s=delay_s):
                 log_event(log, "child_restarts", child=name, attempt=attempt, delay_s=round(delay_s, 3))
+                if not fact.is_free:
+                    self._on_charged(name, life, reason)
             case ChildGivenUp(child=name, reason=reason):
-                log_event(log, "child_given_up", level=logging.ERROR, child=name, reason=str(reason))
+                log_event(log, "child_given_up", level=logging.ERROR, child=name, reason=words(reason))
             case _:
                 assert_never(fact)
 
@@ -264,7 +307,14 @@ def _view(role: str, name: str, *, pid: int, uptime_s: float, restarts: int, sta
     )
 
 
-def _word(phase: object) -> str:
+def _life(phase: Phase) -> tuple[int, str]:
+    """The pid and incarnation of a child that has them."""
+    if isinstance(phase, Starting | Running | Stopping):
+        return phase.pid or 0, phase.incarnation
+    return 0, ""
+
+
+def _word(phase: Phase) -> str:
     match phase:
         case Running():
             return "running"
@@ -274,5 +324,7 @@ def _word(phase: object) -> str:
             return "stopping"
         case BackingOff():
             return "backing off"
+        case GivenUp():
+            return "given up"
         case _:
             return "absent"

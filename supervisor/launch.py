@@ -15,6 +15,7 @@ import msgspec
 
 from ..protocol.errors import CoveyError
 from .home import Home
+from .leftovers import TAG
 from .running import running_root
 
 START_S = 15.0
@@ -97,6 +98,8 @@ def _start(
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                # Started from inside of another fleet, it is a fleet of its own all the same.
+                env={name: value for name, value in os.environ.items() if name != TAG},
                 pass_fds=[ready_write, *fds],
             )
     finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from ..protocol.ids import Incarnation
-from .exits import ExitReason
+from .exits import ExitReason, OverLimit
 from .restarts import RestartLimit
 
 # --- phases of a child -----------------------------------------------------------------------------------------------
@@ -35,7 +35,10 @@ class Running(msgspec.Struct, frozen=True, tag="running"):
 
 
 class Stopping(msgspec.Struct, frozen=True, tag="stopping"):
-    """Asked to end, or killed; at `deadline` it is killed (again). `cause` is set if we kill it for its own fault."""
+    """Asked to end, or killed; at `deadline` it is killed (again).
+
+    `cause` is set if it is ended to be replaced: for its own fault, or because that was asked for.
+    """
 
     incarnation: Incarnation
     deadline: float
@@ -107,6 +110,24 @@ class Hung(msgspec.Struct, frozen=True, kw_only=True):
     silent_s: float
 
 
+class Overgrown(msgspec.Struct, frozen=True, kw_only=True):
+    """The child uses more of something than it may; it gets its time to end in order."""
+
+    child: str
+    incarnation: Incarnation
+    reason: OverLimit
+
+
+class RestartRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants a fresh one: the child is ended in order and comes back at no cost, whatever its restart type.
+
+    One that waits for its back-off, has ended or was given up starts at once. Refused while the tree goes down or is
+    down, and for one that is being ended already.
+    """
+
+    child: str
+
+
 class StopRequested(msgspec.Struct, frozen=True):
     """Take the tree down. Once it is down (or was already), `AllStopped` follows."""
 
@@ -117,7 +138,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     child: str
 
 
-Event = StartAll | Spawned | StartFailed | Ready | Ended | Hung | StopRequested | Tick
+Event = StartAll | Spawned | StartFailed | Ready | Ended | Hung | Overgrown | RestartRequested | StopRequested | Tick
 
 
 # --- actions ---------------------------------------------------------------------------------------------------------
@@ -162,6 +183,13 @@ class Escalate(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the limit over all children is used up, or this child's own."""
 
 
+class Complete(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tree was for is done: its significant children ended. It takes itself down; that is no failure."""
+
+    child: str
+    reason: ExitReason
+
+
 class AllReady(msgspec.Struct, frozen=True):
     """Every rank is up, for the first time or after a restart of several children."""
 
@@ -187,11 +215,14 @@ class ChildEnded(msgspec.Struct, frozen=True, kw_only=True, tag="child_ended"):
 
 
 class ChildRestarts(msgspec.Struct, frozen=True, kw_only=True, tag="child_restarts"):
-    """For the log: it will come back."""
+    """It will come back. `ended` is the life that is over; unless the restart is free, it was charged."""
 
     child: str
+    ended: Incarnation
+    reason: ExitReason
     attempt: int
     delay_s: float
+    is_free: bool
 
 
 class ChildGivenUp(msgspec.Struct, frozen=True, kw_only=True, tag="child_given_up"):
@@ -211,4 +242,4 @@ class Report(msgspec.Struct, frozen=True):
     fact: Fact
 
 
-Action = Start | Stop | Kill | ArmTimer | Report | Escalate | AllReady | AllStopped
+Action = Start | Stop | Kill | ArmTimer | Report | Escalate | Complete | AllReady | AllStopped

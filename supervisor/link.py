@@ -8,34 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from ..actors.ports import Request
-from ..protocol.errors import AskTimeout, CoveyError, ProtocolError, RemoteError
+from ..protocol.errors import AskTimeout, CoveyError, KeyRefused, LinkClosed, ProtocolError, RemoteError
 from ..protocol.frames import BodyDecoder
 from ..protocol.messages.base import Failed, Wire
 from ..protocol.peer import Peer
-from ..protocol.session import Answered, Asked, Left, Opened, Session, State, Told, body_of
+from ..protocol.session import Session, body_of
+from ..protocol.session_events import Answered, Asked, Left, Opened, Told
+from ..protocol.session_states import State
 from ..storage.logs import log_event
-from .pump import Pump
-from .sockets import make_dealer
+from .outflow import Outflow
+from .pump import NOBLOCK, Pump
+from .sockets import ClientCurve, make_dealer, make_network_dealer
 
 log = logging.getLogger(__name__)
 
 PING_S = 1.0
 """A service that was replaced without our connection noticing is found by the answer (`stranger`) to a ping."""
 
-RETRY_S = 0.005
-MAX_UNSENT = 50_000
+
+REFUSED: Final = 400
+"""What a ZAP handler answers for a key it does not know. Any other answer says something about the handler."""
 
 
 class Link:
-    """Asks and tells one service. `on_request` serves what the service asks of us (a worker's link to the root)."""
+    """Asks and tells one service. `on_request` serves what the service asks of us (a worker's link to the root).
+
+    `path` is the service's socket, or with `curve` its address on another host.
+    """
 
     def __init__(
         self,
@@ -47,24 +54,32 @@ class Link:
         replies: Any,
         requests: Any = None,
         on_request: Callable[[Request[Any]], None] | None = None,
+        curve: ClientCurve | None = None,
     ) -> None:
         self._service = service
-        self._session = Session(me, opens=True)
+        # Two links of one process to one service, one after the other, are one peer: the later one's hellos are newer.
+        self._session = Session(me, opens=True, first_attempt=time.monotonic_ns() // 1_000_000)
         self._replies = BodyDecoder(replies)
         self._requests = BodyDecoder(requests) if requests is not None else None
         self._on_request = on_request
         self._waiting: dict[int, asyncio.Future[Wire] | None] = {}
-        self._unsent: deque[bytes] = deque()
-        self._retry: asyncio.TimerHandle | None = None
+        self._posted = 0
+        self._settlers: list[asyncio.Future[None]] = []
         self._lost: CoveyError | None = None
         self._loop = asyncio.get_running_loop()
         self._open = asyncio.Event()
-        self._socket = make_dealer(context, path=path, identity=f"{me.role}:{me.incarnation}")
-        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        self._path = path
+        identity = f"{me.role}:{me.incarnation}"
+        if curve is None:
+            self._socket = make_dealer(context, path=path, identity=identity)
+        else:
+            self._socket = make_network_dealer(context, identity=identity, curve=curve)
+        self._out = Outflow(self._put, self._loop, self._overflowed)
+        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
         self._monitor = self._socket.get_monitor_socket(events)
-        self._monitor_pump = Pump(self._monitor, self._transport_changed)
-        self._pump = Pump(self._socket, self._received)
-        self._socket.connect(f"ipc://{path}")
+        self._monitor_pump = Pump(self._monitor, self._take_event)
+        self._pump = Pump(self._socket, self._take)
+        self._socket.connect(path if curve is not None else f"ipc://{path}")
         self._pinger = self._loop.call_later(PING_S, self._ping)
 
     @property
@@ -86,38 +101,50 @@ class Link:
         """The service's answer; None waits as long as the service (or its successor) takes.
 
         Raises `AskTimeout`, `RemoteError` for a `Failed` answer, or the error given to `fail`. When this is cancelled
-        the request is not repeated any more; whether it was carried out is not known.
+        the request is not repeated any more; whether it was carried out is not known. `LinkFull`, `LinkClosed` and
+        `MessageTooLarge` are raised at once, and nothing was asked.
         """
         if self._lost is not None:
             raise self._lost
         ask_id, out = self._session.ask(body_of(message))
         future: asyncio.Future[Wire] = self._loop.create_future()
         self._waiting[ask_id] = future
-        self._send(out)
+        timer = (
+            None if timeout_s is None else self._loop.call_later(timeout_s, self._expired, ask_id, message, timeout_s)
+        )
+        if out:
+            self._out.put(out)
         try:
-            if timeout_s is None:
-                reply = await future
-            else:
-                async with asyncio.timeout(timeout_s):
-                    reply = await future
-        except TimeoutError:
-            raise AskTimeout(type(message).__name__, self._service, timeout_s or 0.0) from None
+            reply = await future
         finally:
+            if timer is not None:
+                timer.cancel()
             if self._waiting.pop(ask_id, None) is not None:
-                self._session.give_up(ask_id)
+                self._send(self._session.give_up(ask_id))
+                if self._settlers:
+                    self._wake()
         if isinstance(reply, Failed):
             raise RemoteError(reply.kind, reply.message)
         return reply
 
     def post(self, message: Wire) -> None:
-        """Ask without waiting for the answer; repeated like any ask until the service has answered."""
-        if self._lost is None:
-            ask_id, out = self._session.ask(body_of(message))
-            self._waiting[ask_id] = None
-            self._send(out)
+        """Ask without waiting for the answer; repeated like any ask until the service has answered.
+
+        For giving back: it may use the room that asks have to leave, and raises `LinkFull` only beyond that. On a link
+        that is lost or closing it does nothing, because the goodbye gives back everything.
+        """
+        if self._lost is not None:
+            return
+        try:
+            ask_id, out = self._session.ask(body_of(message), may_use_reserve=True)
+        except LinkClosed:
+            return
+        self._waiting[ask_id] = None
+        self._posted += 1
+        self._send(out)
 
     def tell(self, message: Wire) -> None:
-        """Say something at most once: dropped while the service is away."""
+        """Say something at most once: dropped while the service is away, or too far behind."""
         self._send(self._session.tell(body_of(message)))
 
     def fail(self, error: CoveyError) -> None:
@@ -127,15 +154,22 @@ class Link:
             if future is not None and not future.done():
                 future.set_exception(error)
         self._open.set()
+        self._wake()
 
     async def settle(self, *, timeout_s: float) -> bool:
         """Wait until everything posted was answered; False if the time was too short."""
-        deadline = self._loop.time() + timeout_s
-        while any(future is None for future in self._waiting.values()):
-            if self._lost is not None or self._loop.time() >= deadline:
-                return False
-            await asyncio.sleep(0.002)
-        return True
+        await self._until(lambda: not self._posted, timeout_s)
+        return not self._posted
+
+    async def drain(self, *, timeout_s: float) -> bool:
+        """Take no more asks, finish those of either side, say goodbye and close; False if the time was too short."""
+        if self._socket.closed:
+            return True
+        self._send(self._session.drain())
+        await self._until(lambda: self._session.state is State.CLOSED, timeout_s)
+        is_finished = self._session.state is State.CLOSED
+        self.close()
+        return is_finished
 
     def close(self) -> None:
         """Say goodbye and close the socket. Idempotent; open asks end with a cancellation."""
@@ -143,8 +177,7 @@ class Link:
             return
         self._send(self._session.close())
         self._pinger.cancel()
-        if self._retry is not None:
-            self._retry.cancel()
+        self._out.clear()
         for future in self._waiting.values():
             if future is not None and not future.done():
                 future.cancel()
@@ -152,75 +185,95 @@ class Link:
         self._monitor_pump.close()
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
+        self._wake()
         # A moment for the goodbye; nothing depends on its arrival.
         self._socket.close(linger=50)
 
     # --- the wire ------------------------------------------------------------------------------------------------
 
     def _send(self, out: list[bytes]) -> None:
-        self._unsent.extend(out)
-        if self._unsent:
-            self._flush()
+        if out:
+            self._out.put(out)
 
-    def _flush(self) -> None:
-        self._retry = None
-        while self._unsent:
-            try:
-                self._socket.send(self._unsent[0], zmq.NOBLOCK)
-            except zmq.Again:
-                self._hold_back()
-                return
-            self._unsent.popleft()
-        self._pump.after_send()
-
-    def _hold_back(self) -> None:
-        """The pipe is full, or nobody is connected. Without a connection the session repeats asks after its hello."""
-        if not self._open.is_set():
-            self._unsent.clear()
-        elif len(self._unsent) > MAX_UNSENT:
-            log_event(log, "link_overflow", level=logging.WARNING, service=self._service, unsent=len(self._unsent))
-            self._unsent.clear()
-            self._send(self._session.connected())
-        elif self._retry is None:
-            self._retry = self._loop.call_later(RETRY_S, self._flush)
-
-    def _transport_changed(self, parts: list[bytes]) -> None:
-        event = parse_monitor_message(parts)["event"]
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._unsent.clear()
-            self._send(self._session.connected())
-        elif event == zmq.EVENT_DISCONNECTED:
-            self._open.clear()
-            self._unsent.clear()
-
-    def _received(self, parts: list[bytes]) -> None:
+    def _put(self, frame: bytes) -> None:
         try:
-            events, out = self._session.receive(parts[-1])
+            self._socket.send(frame, NOBLOCK)
+        except zmq.Again:
+            if self._open.is_set():
+                raise
+            return  # nobody is connected: after its hello the session repeats what matters
+        self._pump.after_send(is_busy=len(self._waiting) > 1)
+
+    def _overflowed(self, dropped: int) -> None:
+        log_event(log, "link_overflow", level=logging.WARNING, service=self._service, dropped=dropped)
+
+    def _take_event(self) -> None:
+        message = parse_monitor_message(self._monitor.recv_multipart(NOBLOCK))
+        event = message["event"]
+        # What waited was for the connection that is gone.
+        self._out.clear()
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._send(self._session.connected())
+        else:
+            self._open.clear()
+        if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and message["value"] == REFUSED:
+            self.fail(KeyRefused(self._path))
+
+    def _take(self) -> None:
+        try:
+            events, out = self._session.receive(self._socket.recv(NOBLOCK), self._loop.time())
         except ProtocolError as exc:
             log_event(log, "link_protocol_error", level=logging.ERROR, service=self._service, error=str(exc))
             return
-        self._send(out)
+        if out:
+            self._out.put(out)
         for event in events:
             match event:
-                case Opened():
-                    self._open.set()
                 case Answered(id=ask_id, body=body):
                     self._answered(ask_id, body)
                 case Asked(id=ask_id, body=body):
                     self._asked(ask_id, body)
+                case Opened():
+                    self._open.set()
                 case Left():
                     self._open.clear()
-                case Told() | _:
+                    self.fail(LinkClosed(self._service))
+                case Told():
                     pass
+        if self._settlers:
+            self._wake()
+
+    def _expired(self, ask_id: int, message: Wire, timeout_s: float) -> None:
+        future = self._waiting.get(ask_id)
+        if future is not None and not future.done():
+            future.set_exception(AskTimeout(type(message).__name__, self._service, timeout_s))
 
     def _answered(self, ask_id: int, body: bytes) -> None:
         future = self._waiting.pop(ask_id, None)
-        if future is None or future.done():
-            return
+        if future is None:
+            self._posted -= 1
+        elif not future.done():
+            try:
+                future.set_result(self._replies.decode(body))
+            except ProtocolError as exc:
+                future.set_exception(exc)
+
+    async def _until(self, holds: Callable[[], bool], timeout_s: float) -> None:
+        """Wait for a condition that a message can make true, or the loss of the service, or the end of the time."""
         try:
-            future.set_result(self._replies.decode(body))
-        except ProtocolError as exc:
-            future.set_exception(exc)
+            async with asyncio.timeout(timeout_s):
+                while not holds() and self._lost is None and not self._socket.closed:
+                    settler: asyncio.Future[None] = self._loop.create_future()
+                    self._settlers.append(settler)
+                    await settler
+        except TimeoutError:
+            return
+
+    def _wake(self) -> None:
+        settlers, self._settlers = self._settlers, []
+        for settler in settlers:
+            if not settler.done():
+                settler.set_result(None)
 
     def _asked(self, ask_id: int, body: bytes) -> None:
         assert self._requests is not None, "a request to a process that serves none"
@@ -229,8 +282,12 @@ class Link:
         assert peer is not None, "a request came before the welcome"
 
         def reply(message: Wire) -> None:
-            if not self._socket.closed:
+            # The id is of the life that asked; its successor counts anew.
+            is_current = self._session.peer is not None and self._session.peer.incarnation == peer.incarnation
+            if is_current and not self._socket.closed:
                 self._send(self._session.reply(ask_id, body_of(message)))
+                if self._settlers:
+                    self._wake()
 
         try:
             request = self._requests.decode(body)
@@ -241,6 +298,6 @@ class Link:
 
     def _ping(self) -> None:
         self._pinger = self._loop.call_later(PING_S, self._ping)
-        # A hello that got lost is repeated as well: its answer is what opens the session.
-        greeting = self._session.state is State.GREETING
-        self._send(self._session.connected() if greeting else self._session.ping())
+        # Never behind what a full pipe holds back: beats would pile up for a service that does not read.
+        if not self._out.is_held_back:
+            self._send(self._session.beat())

@@ -6,6 +6,10 @@ replaced waits in the backlog and is answered by its successor.
 
 A service gives a *copy* of the descriptor to its socket, because libzmq closes what it is given:
 `socket.setsockopt(zmq.USE_FD, os.dup(fd)); socket.bind(f"ipc://{path}")`.
+
+A path may vanish under us (cleaners of /tmp, a folder that is removed with everything in it). A bound socket cannot be
+given a second name, and a new one would mean to replace every service. But we keep the socket's inode open, and a
+symbolic link to that descriptor in /proc leads there even when no name is left: so a lost path becomes such a link.
 """
 
 from __future__ import annotations
@@ -42,10 +46,15 @@ class FolderNotPrivate(CoveyError):
 class Listener:
     """A listening socket at `path`. Owned by the root; close-on-exec, as its copies in other processes are."""
 
-    def __init__(self, path: Path, sock: socket.socket, identity: tuple[int, int]) -> None:
+    def __init__(self, path: Path, sock: socket.socket, *, anchor: int, is_ours: bool = True) -> None:
+        """`anchor` is an O_PATH descriptor of the socket's inode; it becomes this object's, as `sock` does.
+
+        A socket that is not ours to remove was bound by whoever started us, and stays when we are done.
+        """
         self.path = path
         self._sock = sock
-        self._identity = identity
+        self._anchor = anchor
+        self._is_ours = is_ours
 
     def fileno(self) -> int:
         """The descriptor, to be handed down; it stays ours."""
@@ -53,13 +62,29 @@ class Listener:
 
     def is_in_place(self) -> bool:
         """Whether whoever connects to `path` reaches us: cleaners remove sockets, and others may take their place."""
-        return _identity(self.path) == self._identity
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self._anchor))
+        except OSError:
+            return False
+
+    def restore(self) -> None:
+        """Put the way to us back at `path`, whatever is there now; its folder exists."""
+        beside = _beside(self.path)
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(f"/proc/{os.getpid()}/fd/{self._anchor}")
+        beside.rename(self.path)
 
     def remove(self) -> None:
-        """Stop listening here and take the path away, if it still is ours. Copies elsewhere go on listening."""
-        if self.is_in_place():
+        """Stop listening here and take the path away, if it still is ours. Copies elsewhere go on listening.
+
+        A second time does nothing.
+        """
+        if self._sock.fileno() < 0:
+            return
+        if self._is_ours and self.is_in_place():
             self.path.unlink(missing_ok=True)
         self._sock.close()
+        os.close(self._anchor)
 
 
 def listen(path: Path) -> Listener:
@@ -69,7 +94,7 @@ def listen(path: Path) -> Listener:
     connects meanwhile finds the old socket or ours, never nothing.
     """
     # Made beside its place and moved there. The name is short, and the place itself must fit as well.
-    beside = path.with_name(f".{os.getpid():x}")
+    beside = _beside(path)
     for name in (path, beside):
         check_length(name)
     make_private(path.parent)
@@ -80,14 +105,15 @@ def listen(path: Path) -> Listener:
         beside.unlink(missing_ok=True)
         sock.bind(os.fsencode(beside))
         sock.listen(BACKLOG)
-        identity = _identity(beside)
-        assert identity is not None, "nobody but us works in a private folder"
+        # While a service is being replaced two processes accept here: the slower one must not block in accept.
+        sock.setblocking(False)
+        anchor = os.open(beside, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         beside.rename(path)
     except BaseException:
         sock.close()
         beside.unlink(missing_ok=True)
         raise
-    return Listener(path, sock, identity)
+    return Listener(path, sock, anchor=anchor)
 
 
 def check_length(path: Path) -> None:
@@ -109,9 +135,5 @@ def make_private(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{os.getpid():x}")

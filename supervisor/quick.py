@@ -15,7 +15,8 @@ from ..protocol.ids import Incarnation
 from ..protocol.messages.base import Failed, Wire
 from ..protocol.messages.fleet import RootReply
 from ..protocol.peer import Peer
-from ..protocol.session import Answered, Session, body_of
+from ..protocol.session import Session, body_of
+from ..protocol.session_events import Answered
 from ..storage.owners import me
 from .sockets import make_context, make_dealer
 
@@ -50,7 +51,7 @@ def _converse(socket: zmq.Socket[bytes], session: Session, message: Wire, timeou
         left_ms = int((deadline - time.monotonic()) * 1000)
         if left_ms <= 0 or not socket.poll(left_ms):
             raise AskTimeout(type(message).__name__, "root", timeout_s)
-        events, out = session.receive(socket.recv())
+        events, out = session.receive(socket.recv(), time.monotonic())
         for event in events:
             if isinstance(event, Answered) and event.id == ask_id:
                 for frame in session.close():

@@ -6,6 +6,7 @@ Pure: no clock, no randomness. The caller passes `now` (monotonic seconds) and a
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import msgspec
 
@@ -40,6 +41,22 @@ def spend(spent: Spent, limit: RestartLimit, now: float) -> Spent | None:
     if len(recent) >= limit.restarts:
         return None
     return (*recent, now)
+
+
+def left(spent: Spent, limit: RestartLimit, now: float) -> int:
+    """How many restarts the limit would pay for at `now`."""
+    return max(0, limit.restarts - sum(now - at < limit.within_s for at in spent))
+
+
+def newest(spent: Iterable[float], limit: RestartLimit) -> Spent:
+    """What a limit has to remember of restarts that happened, in any order."""
+    ordered = sorted(spent)
+    return tuple(ordered[len(ordered) - min(limit.restarts, len(ordered)) :])
+
+
+def ages_to_times(stamps_ms: Iterable[int], *, wall_ms: int, now: float) -> Spent:
+    """Wall-clock stamps of an earlier life as times of ours; what lies in the future by then has just happened."""
+    return tuple(sorted(now - max(0, wall_ms - stamp) / 1000 for stamp in stamps_ms))
 
 
 def delay_s(back_off: BackOff, attempt: int, roll: float) -> float:

@@ -30,15 +30,24 @@ from ..protocol.version import VERSION
 from ..storage.locks import FileLock, take
 from ..storage.logs import log_event
 from ..storage.owners import me
+from ..protocol.messages.remote import RemoteRootRequest
+from .activation import inherited
 from .config import load
 from .desk import Desk
+from .exits import ExitReason, words
+from .gate import open_gate
 from .home import SOCKET_NAMES, Home, RootInfo
 from .hub import Hub
 from .keeper import Keeper
+from .keys import KeyRing
 from .launch import Ready
+from .leftovers import TAG, reap
 from .link import Link
 from .listeners import Listener, listen
 from .logs import log_to_stderr
+from .network import SUFFIX, NetworkAddress, NetworkListener, listen_at
+from .presence import Displaced, Presence, sign, socket_path
+from .restart_log import RestartLog, read_past
 from .service import ServiceArguments
 from .sockets import make_context
 from .spec import ChildSpec, Plan, TreeSpec, plan
@@ -47,6 +56,9 @@ from .zygote import warm_up
 from .zygote_client import ZygoteClient, start_zygote
 
 log = logging.getLogger(__name__)
+
+REAP_S = 5.0
+"""How long leftovers of an earlier fleet are hunted for before this one starts."""
 
 
 def run_root(home: Home, *, ready_fd: int | None, leash_fd: int | None, talk: bool) -> int:
@@ -61,30 +73,40 @@ def run_root(home: Home, *, ready_fd: int | None, leash_fd: int | None, talk: bo
     accepted = load(home.config)
     for warning in accepted.warnings:
         log_event(log, "config_warning", level=logging.WARNING, warning=str(warning))
+    # Below us everything carries the tag, so that the next root finds what survives us.
+    incarnation = Incarnation(secrets.token_hex(6))
+    os.environ[TAG] = incarnation
+    if left := reap(home.processes, timeout_s=REAP_S):
+        log_event(log, "leftovers_killed", level=logging.WARNING, pids=list(left))
+    sockets = home.prepare_sockets()
+    paths = {name: socket_path(sockets, name) for name in SOCKET_NAMES}
+    listeners = inherited(paths)
+    network = _network(home, accepted.settings)
     # Before the fork: what is imported here, root, zygote and all their children share.
     warm_up()
     zygote = start_zygote()
-    sockets = home.prepare_sockets()
-    listeners = {name: listen(sockets / f"{name}.sock") for name in SOCKET_NAMES}
+    listeners |= {name: listen(path) for name, path in paths.items() if name not in listeners}
     owner = me()
     info = RootInfo(
         pid=owner.pid,
         start_ticks=owner.start_ticks,
         boot_id=owner.boot_id,
         sockets=str(sockets),
-        incarnation=Incarnation(secrets.token_hex(6)),
+        incarnation=incarnation,
         version=VERSION,
         started_unix=time.time(),
     )
-    info.write(home.root_info)
-    root = _Root(home, accepted.settings, info, zygote, listeners, ready_fd=ready_fd, leash_fd=leash_fd, talk=talk)
+    presence = Presence(home, info, listeners, lock)
+    presence.announce()
+    root = _Root(
+        home, accepted.settings, info, zygote, listeners, presence=presence, network=network, ready_fd=ready_fd, leash_fd=leash_fd, talk=talk
+    )
     try:
         return asyncio.run(root.serve())
     finally:
-        home.root_info.unlink(missing_ok=True)
-        for listener in listeners.values():
-            listener.remove()
-        lock.close()
+        presence.close()
+        for one in network.values():
+            one.remove()
 
 
 def fleet_plan(settings: Settings) -> Plan:
@@ -111,6 +133,8 @@ class _Root:
         zygote: ZygoteClient,
         listeners: dict[str, Listener],
         *,
+        presence: Presence,
+        network: dict[str, NetworkListener],
         ready_fd: int | None,
         leash_fd: int | None,
         talk: bool,
@@ -120,18 +144,22 @@ class _Root:
         self._info = info
         self._zygote = zygote
         self._listeners = listeners
+        self._presence = presence
+        self._network = network
         self._ready_fd = ready_fd
         self._leash_fd = leash_fd
         self._talk = talk
+        self._plan = fleet_plan(settings)
         self._began = time.monotonic()
         self._interrupts = 0
 
     async def serve(self) -> int:
         """Bring the fleet up, serve until it is down."""
         context = make_context()
+        past = read_past(self._home, self._plan, wall_ms=_wall_ms(), now=time.monotonic())
         self_peer = Peer(role="root", name="root", incarnation=self._info.incarnation, owner=me())
         self._keeper = Keeper(
-            plan=fleet_plan(self._settings),
+            plan=self._plan,
             home=self._home,
             zygote=self._zygote,
             boot=self._info.incarnation,
@@ -139,11 +167,14 @@ class _Root:
             arguments_for=self._arguments_for,
             listeners_for=self._listeners_for,
             on_ended=self._child_ended,
+            on_charged=self._charged,
+            past=past,
         )
         links = {
             name: Link(context, path=self._path(name), service=name, me=self_peer, replies=replies)
             for name, replies in (("broker", BrokerReply), ("ledger", LedgerReply))
         }
+        self._restart_log = RestartLog(self._home, links["ledger"], self._info.incarnation)
         self._desk = Desk(
             home=str(self._home.path),
             settings=self._settings,
@@ -162,7 +193,18 @@ class _Root:
             on_request=self._on_request,
         )
         self._desk.attach(self._hub)
+        self._gate = open_gate(
+            context,
+            "root",
+            {name: listener.fileno() for name, listener in self._network.items()},
+            listen=self._settings.fleet.listen,
+            keys=KeyRing(self._home),
+            open_hub=lambda socket: Hub(
+                context, socket=socket, me=self_peer, requests=RemoteRootRequest, on_request=self._on_request
+            ),
+        )
         self._listen_for_the_end()
+        self._presence.watch(self._displaced)
         self._keeper.start()
         announcer = asyncio.create_task(self._announce())
         try:
@@ -170,7 +212,10 @@ class _Root:
         finally:
             announcer.cancel()
             await self._desk.close()
+            await self._restart_log.close()
             self._hub.close()
+            if self._gate is not None:
+                self._gate.close()
             for link in links.values():
                 link.close()
             context.destroy(linger=50)
@@ -201,6 +246,15 @@ class _Root:
         )
         return (root, *self._keeper.processes())
 
+    def restart(self, target: str) -> tuple[str, ...]:
+        """See `desk.Tree`."""
+        return self._keeper.restart(target)
+
+    @property
+    def strategy(self) -> str:
+        """See `desk.Tree`."""
+        return self._plan.spec.strategy.value
+
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _on_request(self, request: Request[RootRequest]) -> None:
@@ -217,16 +271,20 @@ class _Root:
             settings=self._settings,
         )
 
-    def _listeners_for(self, spec: ChildSpec) -> dict[str, Listener]:
-        return {spec.name: self._listeners[spec.name]} if spec.name in self._listeners else {}
+    def _listeners_for(self, spec: ChildSpec) -> dict[str, Listener | NetworkListener]:
+        names = (spec.name, f"{spec.name}{SUFFIX}")
+        return {name: one for name, one in {**self._listeners, **self._network}.items() if name in names}
 
     def _child_ended(self, spec: ChildSpec, life: Incarnation) -> None:
         self._hub.forget(life, spec.role)
         if spec.role == "worker":
             self._desk.worker_lost(spec.name)
 
+    def _charged(self, child: str, ended: Incarnation, reason: ExitReason) -> None:
+        self._restart_log.record(child, ended, reason, wall_ms=_wall_ms())
+
     def _path(self, name: str) -> str:
-        return str(Path(self._info.sockets) / f"{name}.sock")
+        return str(socket_path(Path(self._info.sockets), name))
 
     def _listen_for_the_end(self) -> None:
         loop = asyncio.get_running_loop()
@@ -244,6 +302,9 @@ class _Root:
             self.stop("SIGINT")
         else:
             self._keeper.hurry()
+
+    def _displaced(self, error: Displaced) -> None:
+        self.stop(str(error))
 
     def _leash_ended(self) -> None:
         assert self._leash_fd is not None, "the reader was set for it"
@@ -273,9 +334,21 @@ class _Root:
         if self._talk and why is None:
             print(f"stopped the fleet in {self._home.path}")  # noqa: T201 - a person waits
         if why is not None:
-            text = f"covey: {why.child} ended too often ({why.reason}); see {self._home.logs / why.child}.log"
+            text = f"covey: {why.child} ended too often ({words(why.reason)}); see {self._home.logs / why.child}.log"
             print(text, file=sys.stderr)  # noqa: T201 - a person waits
         return 0 if why is None else 1
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _network(home: Home, settings: Settings) -> dict[str, NetworkListener]:
+    """The sockets for other hosts, if there are to be any: not before the fleet has a key of its own."""
+    if settings.fleet.listen is None:
+        return {}
+    KeyRing(home).server()
+    return listen_at(NetworkAddress.parse(settings.fleet.listen))
 
 
 def _own(home: Home) -> FileLock:
@@ -283,6 +356,5 @@ def _own(home: Home) -> FileLock:
     if lock is None:
         pid = home.root_lock.read_text().strip()
         raise AlreadyRunning(str(home.path), int(pid) if pid.isdigit() else None)
-    os.ftruncate(lock.fd, 0)
-    os.write(lock.fd, f"{os.getpid()}\n".encode())
+    sign(lock)
     return lock

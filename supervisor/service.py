@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..actors.ports import Request
+from ..actors.ports import PeerLeft, Request
 from ..protocol.ids import Incarnation
 from ..protocol.messages.fleet import RootReply, ServiceReady
 from ..protocol.peer import Peer
 from ..protocol.settings import Settings
 from ..storage.owners import me
+from .gate import Gate, open_gate
 from .home import Home
+from .hub import Hub
+from .keys import KeyRing
 from .link import Link
 from .logs import log_to_stderr
 from .sockets import make_context
@@ -83,6 +86,27 @@ class Service:
         )
         self._links.append(link)
         return link
+
+    def gate(
+        self,
+        service: str,
+        fds: Mapping[str, int],
+        requests: Any,
+        *,
+        on_request: Callable[[Request[Any]], None],
+        on_left: Callable[[PeerLeft], None] = lambda left: None,
+    ) -> Gate | None:
+        """The service's gate for other hosts, if the fleet listens for them; the caller closes it."""
+        return open_gate(
+            self.context,
+            service,
+            fds,
+            listen=self.settings.fleet.listen,
+            keys=KeyRing(self.home),
+            open_hub=lambda socket: Hub(
+                self.context, socket=socket, me=self.me, requests=requests, on_request=on_request, on_left=on_left
+            ),
+        )
 
     async def ready(self, root: Link | None = None) -> Link:
         """Tell the root that this process serves; returns the link to it."""

@@ -30,6 +30,11 @@ class Slots:
         """Learn the policy and be ready."""
         return cls(link, cast(Policy, await link.ask(PolicyQuery(), timeout_s=timeout_s)))
 
+    @property
+    def policy(self) -> Policy:
+        """What the broker told about budgets when we connected."""
+        return self._policy
+
     @asynccontextmanager
     async def slot(self, request: Acquire) -> AsyncIterator[Granted | Unlimited]:
         """See `actors.ports.Slots.slot`."""

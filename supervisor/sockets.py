@@ -6,7 +6,7 @@ while that loop is busy; whether the *loop* turns is asked by the session's ping
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import zmq
@@ -32,6 +32,9 @@ class SocketOptions:
 
 OPTIONS: Final = SocketOptions()
 
+NETWORK_OPTIONS: Final = SocketOptions(reconnect_ms=100, reconnect_max_ms=5_000)
+"""For clients on other hosts: each attempt costs the service a handshake."""
+
 
 def make_context() -> zmq.Context[zmq.Socket[bytes]]:
     """One context per process, made after the fork that made the process."""
@@ -54,6 +57,59 @@ def make_router(
     socket.setsockopt(zmq.BACKLOG, options.backlog)
     socket.setsockopt(zmq.USE_FD, listener_fd)
     socket.bind(f"ipc://{path}")
+    return socket
+
+
+def make_network_router(
+    context: zmq.Context[zmq.Socket[bytes]],
+    *,
+    at: str,
+    listener_fd: int,
+    secret: bytes,
+    domain: bytes,
+    options: SocketOptions = OPTIONS,
+) -> zmq.Socket[bytes]:
+    """A ROUTER for other hosts on a listening TCP socket that was bound to `at`: encrypted, and by permission only.
+
+    The process's ZAP handler says who may come in. Without one nobody may: encryption alone would let everybody in.
+    """
+    socket = context.socket(zmq.ROUTER)
+    _common(socket, options)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    # All of this has to be said before the bind: what is bound keeps the options it was bound with.
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+    socket.setsockopt(zmq.ZAP_DOMAIN, domain)
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+    socket.setsockopt(zmq.IPV6, 1)
+    socket.setsockopt(zmq.USE_FD, listener_fd)
+    socket.bind(at)
+    return socket
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCurve:
+    """What a client needs to reach a service on another host. The secret does not show in its text."""
+
+    server_key: bytes
+    public: bytes
+    secret: bytes = field(repr=False)
+
+
+def make_network_dealer(
+    context: zmq.Context[zmq.Socket[bytes]],
+    *,
+    identity: str,
+    curve: ClientCurve,
+    options: SocketOptions = NETWORK_OPTIONS,
+) -> zmq.Socket[bytes]:
+    """A DEALER for a service on another host: it talks to whoever has the secret of `curve.server_key`, or to nobody."""
+    socket = make_dealer(context, path="", identity=identity, options=options)
+    socket.setsockopt(zmq.CURVE_SERVERKEY, curve.server_key)
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, curve.public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, curve.secret)
+    socket.setsockopt(zmq.IPV6, 1)
     return socket
 
 

@@ -37,6 +37,16 @@ class Strategy(StrEnum):
     """That child and everybody of a higher rank; siblings of its own rank do not depend on it."""
 
 
+class AutoShutdown(StrEnum):
+    """Whether the tree goes down by itself when significant children are done."""
+
+    NEVER = "never"
+    ANY_SIGNIFICANT = "any_significant"
+    """As soon as one of them ended by itself and does not come back."""
+    ALL_SIGNIFICANT = "all_significant"
+    """Once the last of them did."""
+
+
 class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One child: what it is and how it is treated."""
 
@@ -53,6 +63,8 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     back_off: BackOff = BackOff()
     is_vital: bool = True
     """Whether the tree is of no use once this child is given up. Otherwise it goes on without it."""
+    is_significant: bool = False
+    """Whether its end by itself counts for `TreeSpec.auto_shutdown`; not for a permanent child, which has no end."""
 
 
 class TreeSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +73,7 @@ class TreeSpec(msgspec.Struct, frozen=True, kw_only=True):
     children: tuple[ChildSpec, ...]
     strategy: Strategy = Strategy.ONE_FOR_ONE
     limit: RestartLimit = RestartLimit(restarts=30, within_s=60.0)
+    auto_shutdown: AutoShutdown = AutoShutdown.NEVER
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +86,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Places by rank, lowest rank first: level 0 starts first."""
     level_of: tuple[int, ...]
     """The level of each place."""
+    significant: tuple[int, ...] = ()
+    """Places of the significant children."""
 
 
 def plan(spec: TreeSpec) -> Plan:
@@ -83,7 +98,8 @@ def plan(spec: TreeSpec) -> Plan:
     level_of = tuple(ranks.index(child.rank) for child in spec.children)
     levels = tuple(tuple(at for at, level in enumerate(level_of) if level == wanted) for wanted in range(len(ranks)))
     place = {child.name: at for at, child in enumerate(spec.children)}
-    return Plan(spec=spec, place=place, levels=levels, level_of=level_of)
+    significant = tuple(at for at, child in enumerate(spec.children) if child.is_significant)
+    return Plan(spec=spec, place=place, levels=levels, level_of=level_of, significant=significant)
 
 
 def _problems(spec: TreeSpec) -> Iterator[str]:
@@ -94,6 +110,8 @@ def _problems(spec: TreeSpec) -> Iterator[str]:
             yield f"two children are called {child.name}"
         seen.add(child.name)
         yield from _child_problems(child)
+        if child.is_significant and spec.auto_shutdown is AutoShutdown.NEVER:
+            yield f"{child.name} is significant, but auto_shutdown is never"
         # Otherwise one failing child could use up the tree's restarts and take its healthy siblings down with it.
         if child.limit.restarts > spec.limit.restarts or child.limit.within_s < spec.limit.within_s:
             yield f"{child.name} may restart more often than the whole tree"
@@ -102,6 +120,8 @@ def _problems(spec: TreeSpec) -> Iterator[str]:
 def _child_problems(child: ChildSpec) -> Iterator[str]:
     if not child.name or not child.role:
         yield "a child needs a name and a role"
+    if child.is_significant and child.restart is RestartType.PERMANENT:
+        yield f"{child.name} is significant and permanent; it always comes back, so its end can mean nothing"
     if not child.shutdown_s >= 0:
         yield f"shutdown_s of {child.name} is {child.shutdown_s}; it must be 0 or more"
     if not 0 < child.start_deadline_s < math.inf:

@@ -15,7 +15,7 @@ from typing import assert_never
 import msgspec
 
 from ..protocol.ids import Incarnation
-from .exits import ExitReason, Lost, NeverStarted, StartTimeout, Unresponsive, is_normal
+from .exits import ExitReason, NeverStarted, Requested, StartTimeout, Unresponsive, is_free, is_normal
 from .lifecycle import (
     Absent,
     Action,
@@ -28,15 +28,18 @@ from .lifecycle import (
     ChildGivenUp,
     ChildReady,
     ChildRestarts,
+    Complete,
     Ended,
     Escalate,
     Event,
     GivenUp,
     Hung,
     Kill,
+    Overgrown,
     Phase,
     Ready,
     Report,
+    RestartRequested,
     Running,
     Spawned,
     Start,
@@ -50,7 +53,7 @@ from .lifecycle import (
 )
 from .restarts import delay_s, roll, spend, was_stable
 from .roster import Roster
-from .spec import ChildSpec, RestartType, Strategy
+from .spec import AutoShutdown, ChildSpec, RestartType, Strategy
 from .tree import Child, Down, Falling, Rising, Tree, Up
 
 KILL_AGAIN_S = 1.0
@@ -66,7 +69,9 @@ def decide(tree: Tree, event: Event, now: float) -> tuple[Tree, tuple[Action, ..
 
 
 def is_restarted(restart: RestartType, reason: ExitReason) -> bool:
-    """Whether a child that ended without being asked comes back."""
+    """Whether a child that ended without being told to go comes back."""
+    if isinstance(reason, Requested):
+        return True
     match restart:
         case RestartType.PERMANENT:
             return True
@@ -131,6 +136,10 @@ class _Turn:
                 self._ready(self._place(name, life))
             case Hung(child=name, incarnation=life, silent_s=silent_s):
                 self._hung(self._place(name, life), silent_s)
+            case Overgrown(child=name, incarnation=life, reason=reason):
+                self._overgrown(self._place(name, life), reason)
+            case RestartRequested(child=name):
+                self._restart_requested(self._plan.place.get(name))
             case Ended(child=name, incarnation=life, reason=reason):
                 self._ended(self._place(name, life), reason)
             case StartFailed(child=name, incarnation=life, error=error):
@@ -192,6 +201,24 @@ class _Turn:
         self._forgive(at, phase)
         self._kill(at, phase, cause=Unresponsive(silent_s))
 
+    def _overgrown(self, at: int | None, reason: ExitReason) -> None:
+        if at is None or not isinstance(phase := self._children[at].phase, Running):
+            return
+        self._forgive(at, phase)
+        self._end(at, phase, cause=reason)
+
+    def _restart_requested(self, at: int | None) -> None:
+        if at is None or isinstance(self._course, Down) or self._is_falling(at):
+            return
+        match self._children[at].phase:
+            case Starting() | Running() as phase:
+                self._end(at, phase, cause=Requested())
+            case Absent() | BackingOff() | GivenUp() if self._is_reached(at):
+                self._set_child(at, msgspec.structs.replace(self._children[at], attempt=0))
+                self._start(at)
+            case _:
+                return
+
     def _start_failed(self, at: int | None, error: str) -> None:
         if at is None:
             return
@@ -204,23 +231,29 @@ class _Turn:
             return
         spec, phase = self._spec(at), self._children[at].phase
         assert isinstance(phase, Starting | Running | Stopping), "only a living child has an incarnation"
-        was_asked = isinstance(phase, Stopping) and phase.cause is None
+        was_asked = isinstance(phase, Stopping) and (phase.cause is None or isinstance(phase.cause, Requested))
         if isinstance(phase, Stopping) and phase.cause is not None:
             reason = phase.cause
         if isinstance(phase, Running):
             self._forgive(at, phase)
         self._report(ChildEnded(child=spec.name, incarnation=phase.incarnation, reason=reason, was_asked=was_asked))
-        if self._is_falling(at) or not is_restarted(spec.restart, reason):
-            self._set_phase(at, Absent())
+        self._set_child(at, msgspec.structs.replace(self._children[at], last_end=reason))
+        if self._is_falling(at):
+            # Asked for while its group is replaced anyway: it comes with the group, also if its type forbids that.
+            is_due = isinstance(reason, Requested) and self._is_rising_again()
+            self._set_phase(at, BackingOff(self.now, 0) if is_due else Absent())
+        elif is_restarted(spec.restart, reason):
+            self._failed(at, phase.incarnation, reason)
         else:
-            self._failed(at, reason)
+            self._set_phase(at, Absent())
+            self._done(at, reason)
 
     # --- failures ---
 
-    def _failed(self, at: int, reason: ExitReason) -> None:
+    def _failed(self, at: int, life: Incarnation, reason: ExitReason) -> None:
         """Charge a restart to the child, then to the tree, and do it if both can pay."""
-        if isinstance(reason, Lost):
-            self._restart(at, attempt=0, wait_s=0.0)
+        if is_free(reason):
+            self._restart(at, life, reason, attempt=0, wait_s=0.0)
             return
         spec, child = self._spec(at), self._children[at]
         spent = spend(child.spent, spec.limit, self.now)
@@ -235,7 +268,7 @@ class _Turn:
         self._spent = tree_spent
         self._set_child(at, msgspec.structs.replace(child, spent=spent, attempt=child.attempt + 1))
         wait_s = delay_s(spec.back_off, child.attempt, roll(self._before.seed, spec.name, self._starts))
-        self._restart(at, attempt=child.attempt, wait_s=wait_s)
+        self._restart(at, life, reason, attempt=child.attempt, wait_s=wait_s)
 
     def _give_up(self, at: int, reason: ExitReason) -> None:
         spec = self._spec(at)
@@ -243,6 +276,8 @@ class _Turn:
         self._set_phase(at, GivenUp(reason))
         if spec.is_vital:
             self._escalate(at, reason, is_tree_limit=False)
+        else:
+            self._done(at, reason)
 
     def _escalate(self, at: int, reason: ExitReason, *, is_tree_limit: bool) -> None:
         spec = self._spec(at)
@@ -251,9 +286,24 @@ class _Turn:
         self.actions.append(why)
         self._fall_for_good(why=why)
 
-    def _restart(self, at: int, *, attempt: int, wait_s: float) -> None:
+    def _done(self, at: int, reason: ExitReason) -> None:
+        """The child ended by itself and does not come back: that may be all the tree was for."""
+        spec = self._spec(at)
+        if not spec.is_significant:
+            return
+        is_all = self._plan.spec.auto_shutdown is AutoShutdown.ALL_SIGNIFICANT
+        if is_all and any(self._has_future(other) for other in self._plan.significant):
+            return
+        why = Complete(child=spec.name, reason=reason)
+        self.actions.append(why)
+        self._fall_for_good(why=why)
+
+    def _restart(self, at: int, life: Incarnation, reason: ExitReason, *, attempt: int, wait_s: float) -> None:
         name, until = self._spec(at).name, self.now + wait_s
-        self._report(ChildRestarts(child=name, attempt=attempt, delay_s=wait_s))
+        free = is_free(reason)
+        self._report(
+            ChildRestarts(child=name, ended=life, reason=reason, attempt=attempt, delay_s=wait_s, is_free=free)
+        )
         is_alone = self._plan.spec.strategy is Strategy.ONE_FOR_ONE
         if is_alone and wait_s == 0:
             self._start(at)
@@ -327,17 +377,14 @@ class _Turn:
         for at in self._plan.levels[level]:
             child = self._children[at]
             match child.phase:
-                # A temporary child has one life, whoever ended it.
-                case Absent() if with_absent and (
-                    child.lives == 0 or self._spec(at).restart is not RestartType.TEMPORARY
-                ):
+                case Absent() if with_absent and self._may_live(at):
                     self._start(at)
                 case BackingOff(until=until) if self.now >= until:
                     self._start(at)
                 case _:
                     continue
 
-    def _fall_for_good(self, *, why: Escalate | None) -> None:
+    def _fall_for_good(self, *, why: Escalate | Complete | None) -> None:
         self._course = Falling(level=len(self._plan.levels), waiting=0, why=why)
         for at, child in enumerate(self._children):
             if isinstance(child.phase, BackingOff | GivenUp):
@@ -346,6 +393,24 @@ class _Turn:
     def _is_falling(self, at: int) -> bool:
         """Whether the child belongs to those that are being stopped."""
         return isinstance(self._course, Falling) and self._plan.level_of[at] >= self._course.floor
+
+    def _may_live(self, at: int) -> bool:
+        """Whether it starts with its level. A temporary child has one life, whoever ended it."""
+        return self._children[at].lives == 0 or self._spec(at).restart is not RestartType.TEMPORARY
+
+    def _has_future(self, at: int) -> bool:
+        """Whether the child is there, or comes (back) by the course the tree is on."""
+        phase = self._children[at].phase
+        match self._course:
+            case Rising(level=level, floor=floor) if isinstance(phase, Absent):
+                return self._plan.level_of[at] > max(level, floor - 1) and self._may_live(at)
+            case Falling(floor=floor) if isinstance(phase, Absent):
+                return self._plan.level_of[at] >= floor and self._may_live(at)
+            case _:
+                return not isinstance(phase, Absent | GivenUp)
+
+    def _is_rising_again(self) -> bool:
+        return isinstance(self._course, Falling) and self._course.rise_from is not None
 
     def _is_reached(self, at: int) -> bool:
         """Whether the child's level may start."""
@@ -370,13 +435,17 @@ class _Turn:
         self.actions.append(ArmTimer(child=spec.name, at=deadline))
 
     def _stop(self, at: int) -> None:
-        spec, phase = self._spec(at), self._children[at].phase
-        if not isinstance(phase, Starting | Running):
-            return
+        phase = self._children[at].phase
+        if isinstance(phase, Starting | Running):
+            self._end(at, phase, cause=None)
+
+    def _end(self, at: int, phase: Starting | Running, *, cause: ExitReason | None) -> None:
+        """Ask the child to end, and give it its time."""
+        spec = self._spec(at)
         if spec.shutdown_s == 0:
-            self._kill(at, phase, cause=None)
+            self._kill(at, phase, cause=cause)
             return
-        stopping = Stopping(phase.incarnation, self.now + spec.shutdown_s, phase.pid)
+        stopping = Stopping(phase.incarnation, self.now + spec.shutdown_s, phase.pid, cause=cause)
         self._set_phase(at, stopping)
         self._tell_to_end(at, stopping)
         if stopping.deadline != float("inf"):

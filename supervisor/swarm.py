@@ -121,7 +121,7 @@ class _Reader:
         self._text = text
         self._file = file
 
-    def refuse(self, node: Node | None, key: str, problem: str, valid: str) -> NoReturn:
+    def refuse(self, node: Node | None, key: str | None, problem: str, valid: str) -> NoReturn:
         """Raise the `ConfigError` for this place."""
         line = line_at(self._text, node.start_mark.index) if node is not None else None
         raise ConfigError(problem, file=self._file, line=line, key=key, valid=valid)
@@ -159,7 +159,7 @@ class _Reader:
         seen: set[str] = set()
         for key_node, value in pairs(node):
             if not isinstance(key_node, ScalarNode):
-                self.refuse(key_node, prefix[:-1], f"{describe(key_node)} is used as a key", ", ".join(known))
+                self.refuse(key_node, prefix[:-1] or None, f"{describe(key_node)} is used as a key", ", ".join(known))
             key = str(key_node.value)
             if key not in known:
                 self.refuse(key_node, prefix + key, "an unknown key", ", ".join(known))

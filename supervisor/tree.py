@@ -5,12 +5,19 @@ Pure types. `strategy.decide` is the only one that makes a new state from an old
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
 import msgspec
 
-from .lifecycle import Absent, Escalate, Phase
-from .restarts import Spent
+from .exits import ExitReason
+from .lifecycle import Absent, Complete, Escalate, Phase
+from .restarts import Spent, newest
 from .roster import Roster
 from .spec import Plan
+
+_NO_PAST: Final[Mapping[str, Spent]] = MappingProxyType({})
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +29,8 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     """Restarts since it was last stable."""
     spent: Spent = ()
+    last_end: ExitReason | None = None
+    """How its life before this one ended."""
 
     @property
     def restarts(self) -> int:
@@ -30,9 +39,9 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Down(msgspec.Struct, frozen=True, tag="down"):
-    """No process is left, and none is due. `why` says so if the tree gave up."""
+    """No process is left, and none is due. `why` says so if nobody asked for that."""
 
-    why: Escalate | None = None
+    why: Escalate | Complete | None = None
 
 
 class Rising(msgspec.Struct, frozen=True, tag="rising", kw_only=True):
@@ -60,7 +69,7 @@ class Falling(msgspec.Struct, frozen=True, tag="falling", kw_only=True):
     waiting: int
     floor: int = 0
     rise_from: int | None = None
-    why: Escalate | None = None
+    why: Escalate | Complete | None = None
 
 
 Course = Down | Rising | Up | Falling
@@ -82,9 +91,12 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
         return self.children[self.plan.place[name]]
 
 
-def new_tree(plan: Plan, *, boot: str, seed: int) -> Tree:
+def new_tree(plan: Plan, *, boot: str, seed: int, past: Mapping[str, Spent] = _NO_PAST) -> Tree:
     """A tree that is down.
 
     `boot` must differ between any two supervisors that ever run: it makes incarnations unique. `seed` is for jitter.
+    `past` holds, by child, when an earlier supervisor restarted it, in our own time: that is spent already.
     """
-    return Tree(plan=plan, boot=boot, seed=seed, children=Roster([Child()] * len(plan.spec.children)))
+    children = [Child(spent=newest(past.get(child.name, ()), child.limit)) for child in plan.spec.children]
+    spent = newest([at for child in plan.spec.children for at in past.get(child.name, ())], plan.spec.limit)
+    return Tree(plan=plan, boot=boot, seed=seed, children=Roster(children), spent=spent)

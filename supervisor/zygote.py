@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from . import newborn, zygote_wire
 from .newborn import ROLES, Main
-from .process import become_subreaper, kill_strangers, set_title, sweep
+from .process import become_subreaper, kill_strangers, set_title, start_ticks, sweep
 from .zygote_wire import ChildExited, ChildSpawned, SpawnChild, SpawnFailed, StrangersKilled, ZygoteReady, ZygoteReport
 
 PRELOAD = (
@@ -158,13 +158,15 @@ class _Zygote:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             pidfd = os.pidfd_open(pid)
+            ticks = start_ticks(pid)
         except OSError as error:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             self._fail(request, error)
             return
         self._children[pid] = request
-        self._report(ChildSpawned(name=request.name, incarnation=request.incarnation, pid=pid), pidfd)
+        spawned = ChildSpawned(name=request.name, incarnation=request.incarnation, pid=pid, start_ticks=ticks)
+        self._report(spawned, pidfd)
 
     def _fail(self, request: SpawnChild, error: OSError) -> None:
         self._report(SpawnFailed(name=request.name, incarnation=request.incarnation, error=str(error)))

@@ -50,11 +50,12 @@ class ZygoteReady(msgspec.Struct, frozen=True, kw_only=True, tag="zygote_ready")
 
 
 class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True, tag="child_spawned"):
-    """The child exists. Beside it: its pidfd."""
+    """The child exists. Beside it: its pidfd. `start_ticks` was read before anybody could have reaped it."""
 
     name: str
     incarnation: Incarnation
     pid: int
+    start_ticks: int
 
 
 class SpawnFailed(msgspec.Struct, frozen=True, kw_only=True, tag="spawn_failed"):

@@ -30,6 +30,12 @@ class Revoked(msgspec.Struct, frozen=True):
     agents: tuple[AgentId, ...]
 
 
+class Renewed(msgspec.Struct, frozen=True):
+    """A process of another host says that it lives."""
+
+    owner: Owner
+
+
 class Left(msgspec.Struct, frozen=True):
     """An incarnation gives back all it has."""
 
@@ -52,7 +58,7 @@ class Ticked(msgspec.Struct, frozen=True):
     """Nothing happened but time."""
 
 
-Event = Asked | GivenBack | Revoked | Left | Died | Limited | Ticked
+Event = Asked | GivenBack | Revoked | Renewed | Left | Died | Limited | Ticked
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -2,6 +2,9 @@
 
 Pure: `decide(event, now)` changes the book and returns what is to be done about it, in order. `now` never runs
 backwards. Deadlines are looked at before each event, so what is late is never served.
+
+Processes of this host are watched by the kernel. One of another host is taken for dead `REMOTE_TTL_S` after it was
+heard last, and a broker that takes over believes in all of them for that long.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from .actions import (
     Pass,
     Refuse,
     Reject,
+    Renewed,
     Revoked,
     Ticked,
     Unwatch,
@@ -37,12 +41,14 @@ from .actions import (
 from .budget import Budget
 from .claim import Claim, Waiter
 from .deadlines import Deadlines
+from .distant import Distant
 from .whereabouts import Whereabouts
 
 QUEUE_BOUND: Final = 10_000
 CUT_LINGER_S: Final = 0.05
 """A provider notices a closed connection a few turns of its loop later than the kernel tells us that a process died:
 a call that takes the slot within a millisecond arrives before that, and is refused (seen with the simulated one)."""
+REMOTE_TTL_S: Final = 30.0
 _SPENT_KEPT: Final = 4096
 _REVOKED_KEPT: Final = 65_536
 
@@ -50,13 +56,16 @@ _REVOKED_KEPT: Final = 65_536
 class Book:
     """Owned by the broker. `limits` are by provider's name; `queue_bound` counts waiters of all budgets together."""
 
-    def __init__(self, limits: Mapping[str, int], *, queue_bound: int = QUEUE_BOUND) -> None:
+    def __init__(
+        self, limits: Mapping[str, int], *, queue_bound: int = QUEUE_BOUND, remote_ttl_s: float = REMOTE_TTL_S
+    ) -> None:
         self.budgets: dict[BudgetKey, Budget] = {}
         self._limits = dict(limits)
         self._queue_bound = queue_bound
         self._where = Whereabouts()
         self._deadlines = Deadlines()
         self._watched: set[Owner] = set()
+        self._distant = Distant(ttl_s=remote_ttl_s)
         self._spent: OrderedDict[CallId, None] = OrderedDict()
         self._lingering: dict[CallId, Budget] = {}
         self._revoked: OrderedDict[AgentId, None] = OrderedDict()
@@ -73,10 +82,10 @@ class Book:
 
     def next_deadline(self) -> float | None:
         """When `decide` wants to hear `Ticked` if nothing else happens before."""
-        return self._deadlines.next_at()
+        return min((at for at in (self._deadlines.next_at(), self._distant.next_at()) if at is not None), default=None)
 
-    def restore(self, outstanding: Outstanding) -> list[Action]:
-        """Take over what an earlier broker left. To be called once, before any event."""
+    def restore(self, outstanding: Outstanding, now: float) -> list[Action]:
+        """Take over at `now` what an earlier broker left. To be called once, before any event."""
         for totals in outstanding.totals.values():
             budget = self._budget(totals.budget, totals.provider)
             budget.granted, budget.peak_in_flight = totals.granted, totals.peak_in_flight
@@ -85,7 +94,7 @@ class Book:
             self._budget(lease.budget, lease.provider).keep(lease)
             self._where.add(lease.call, lease.budget, lease.holder)
             self._deadlines.set(lease.call, lease.expires_at)
-            self._watch(lease.holder.owner, actions)
+            self._watch(lease.holder.owner, now, actions)
         return actions
 
     def decide(self, event: Event, now: float) -> list[Action]:
@@ -99,6 +108,9 @@ class Book:
                 self._give_back((call,), now, actions, lingers=was_cut)
             case Revoked(agents=agents):
                 self._revoke(agents, now, actions)
+            case Renewed(owner=owner):
+                if owner in self._distant:
+                    self._distant.hear(owner, now)
             case Left(peer=peer):
                 self._give_back(self._where.of_incarnation(peer.incarnation), now, actions, lingers=True)
                 self._unwatch(peer.owner, actions)
@@ -145,7 +157,7 @@ class Book:
     def _enqueue(self, budget: Budget, claim: Claim, now: float, actions: list[Action]) -> None:
         budget.queue.push(Waiter(claim=claim, since=now))
         self._where.add(claim.call, budget.key, claim.holder)
-        self._watch(claim.holder.owner, actions)
+        self._watch(claim.holder.owner, now, actions)
         self._admit(budget, now, actions)
         if claim.call not in budget.queue or claim.timeout_s is None:
             return
@@ -187,6 +199,11 @@ class Book:
     def _bury(self, owner: Owner, now: float, actions: list[Action]) -> None:
         self._watched.discard(owner)
         touched: dict[BudgetKey, Budget] = {}
+        self._inherit(owner, now, actions, touched)
+        self._admit_all(touched.values(), now, actions)
+
+    def _inherit(self, owner: Owner, now: float, actions: list[Action], touched: dict[BudgetKey, Budget]) -> None:
+        """Take back all that this process had; nobody gets it yet."""
         for call in self._where.of_owner(owner):
             dropped = self._drop(call)
             assert dropped is not None, "whereabouts name only calls that are somewhere"
@@ -197,7 +214,6 @@ class Book:
                 self._linger(budget, call, now)
             else:
                 actions.append(_refusal(budget, what.claim, Refusal.WITHDRAWN, what.waited_s(now)))
-        self._admit_all(touched.values(), now, actions)
 
     def _limit(self, limits: dict[str, int], now: float, actions: list[Action]) -> None:
         self._limits = dict(limits)
@@ -215,6 +231,8 @@ class Book:
 
     def _expire(self, now: float, actions: list[Action]) -> None:
         touched: dict[BudgetKey, Budget] = {}
+        for owner in self._distant.pop_due(now):
+            self._inherit(owner, now, actions, touched)
         for call in self._deadlines.pop_due(now):
             if (freed := self._lingering.pop(call, None)) is not None:
                 freed.lingering.discard(call)
@@ -249,6 +267,9 @@ class Book:
         self._deadlines.cancel(call)
         what = self.budgets[key].drop(call)
         assert what is not None, "a call that is somewhere holds or waits"
+        owner = (what.holder if isinstance(what, Lease) else what.claim.holder).owner
+        if not self._where.of_owner(owner):
+            self._distant.forget(owner)
         return self.budgets[key], what
 
     def _linger(self, budget: Budget, call: CallId, now: float) -> None:
@@ -273,8 +294,10 @@ class Book:
 
     # --- owners ------------------------------------------------------------------------------------------------------
 
-    def _watch(self, owner: Owner, actions: list[Action]) -> None:
-        if owner not in self._watched:
+    def _watch(self, owner: Owner, now: float, actions: list[Action]) -> None:
+        if owner.is_remote:
+            self._distant.hear(owner, now)
+        elif owner not in self._watched:
             self._watched.add(owner)
             actions.append(Watch(owner))
 

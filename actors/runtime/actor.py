@@ -14,13 +14,16 @@ from typing import Any, ClassVar, TypeVar
 
 from ...protocol.errors import UsageError
 from ._pykka import PykkaShape, attach, dress, is_proxy_message, run_proxy_message
+from .asking import note_wait
 from .cell import Cell
 from .dispatch import Dispatcher
-from .errors import StartFailedError
+from .errors import StartFailedError, WorkCancelled
 from .exits import ExitReason, StartPhase, start_failed
 from .mailbox import Overflow
 from .monitor import Monitor
 from .ref import ActorRef
+from .reply import LoopReply, forget_outcome
+from .sizes import estimate
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +53,10 @@ class LoopActor(PykkaShape):
 
     mailbox_limit: ClassVar[int] = 10_000
     """Messages that may wait."""
+    mailbox_bytes_limit: ClassVar[int] = 64 * 2**20
+    """Bytes that may wait, by `message_bytes`; a larger message is refused whatever `overflow` says."""
     overflow: ClassVar[Overflow] = "reject"
-    """At the bound: refuse the newest, drop the oldest, or replace a waiting tell of the same `coalesce_key`.
+    """At either bound: refuse the newest, drop the oldest, or replace a waiting tell of the same `coalesce_key`.
 
     A dropped ask is answered with `MailboxFull`. Asks are never replaced; without an equal key, coalesce refuses.
     """
@@ -61,11 +66,17 @@ class LoopActor(PykkaShape):
     """For `start`; `start_ready` takes its own."""
     stop_deadline_s: ClassVar[float] = 5.0
     """What the end may take: this long for the turn and the tasks, `on_failure` and `on_stop` each."""
-    cancel_abandoned: ClassVar[bool] = False
-    """Cancel the running handler at its next await when its asker gives up or is cancelled; the actor lives on.
+    cancel_orphaned: ClassVar[bool] = True
+    """Cancel the running handler at its next await when its asker has ended or was cancelled; the actor lives on.
 
-    Off, the handler runs to its end and may look at `ask_is_wanted` where it can stop. Set it where nobody should
-    pay for an answer nobody reads, and the handler leaves sound state behind at every await.
+    So nobody pays for an answer nobody reads, down the whole line of asks. Set it to False where a handler that was
+    begun has to be finished: where its state is not sound at every await. An asker is a task, an actor (whatever it
+    asked from: handler, `own`, a thread of the pool) or a loop; one on a thread of its own can only reach its deadline.
+    """
+    cancel_abandoned: ClassVar[bool] = False
+    """The same when the asker lives but its deadline has passed.
+
+    Off, the handler runs to its end and may look at `ask_is_wanted` where it can stop; its reply is a late one.
     """
 
     _cell: Cell
@@ -89,13 +100,20 @@ class LoopActor(PykkaShape):
             raise
         except Exception as error:
             raise StartFailedError(name or cls.__name__, start_failed(StartPhase.INIT, error)) from error
-        cell.ready = ready = home.loop.create_future()
+        reply = LoopReply(home.loop)
+        cell.ready = reply.future
+        # Noted like an ask: a child whose `on_start` asks the parent that waits for it is told so.
+        work = note_wait(cell, reply)
         cell.start(deadline_s=deadline_s)
         try:
-            await ready
-        except asyncio.CancelledError:
+            await reply.future
+        except (asyncio.CancelledError, WorkCancelled):
+            forget_outcome(reply.future)
             cell.kill()
             raise
+        finally:
+            if work is not None:
+                work.done(reply)
         return cell.ref
 
     @classmethod
@@ -140,7 +158,8 @@ class LoopActor(PykkaShape):
     def own(self, coro: Coroutine[Any, Any, Result], *, name: str) -> asyncio.Task[Result]:
         """Run `coro` beside the mailbox, as a task of this actor.
 
-        If it raises, the actor crashes. At the actor's end it is cancelled and awaited, before `on_stop`.
+        If it raises, the actor crashes. At the actor's end it is cancelled and awaited, before `on_stop`. Its asks do
+        not count as the handler's: it may ask this actor, and whoever waits for it.
         """
         return self._cell.own(coro, name)
 
@@ -181,6 +200,10 @@ class LoopActor(PykkaShape):
     def coalesce_key(self, message: object) -> Hashable | None:
         """Which waiting tells `message` may replace; None: none. Called by the sender: pure, on any thread."""
         return None
+
+    def message_bytes(self, message: object) -> int:
+        """What `message` adds to the mailbox. Called by the sender for every message: pure, cheap, on any thread."""
+        return estimate(message)
 
     def _receive(self, message: object) -> object:
         if is_proxy_message(message):

@@ -14,10 +14,13 @@ from collections.abc import AsyncGenerator, Callable
 from threading import Lock, get_ident
 from typing import Final, Protocol
 
+import msgspec
+
 from ...protocol.errors import UsageError
+from .dead_letters import DeadLetters, DeadLettersView
 from .errors import StartFailedError
 from .exits import Lost
-from .steps import Meter
+from .steps import Meter, StepsView
 
 log = logging.getLogger(__name__)
 
@@ -29,27 +32,26 @@ class LoopClosed(Exception):
     """Internal: the loop takes no more actions."""
 
 
-class Resident(Protocol):
-    """What the dispatcher needs of an actor's cell."""
+class Named(Protocol):
+    """One life of a name."""
 
     name: str
+    incarnation: int
+
+
+class Resident(Named, Protocol):
+    """What the dispatcher needs of an actor's cell."""
 
     def stop(self) -> None: ...
     def kill(self) -> None: ...
 
 
-class Counts:
-    """What went nowhere, on one loop. Written by the loop thread."""
+class LoopView(msgspec.Struct, frozen=True, kw_only=True):
+    """What status shows of one loop and its actors."""
 
-    __slots__ = ("dropped", "late_replies", "unwanted")
-
-    def __init__(self) -> None:
-        self.dropped = 0
-        """Messages that were waiting when their actor ended; askers among them were told."""
-        self.late_replies = 0
-        """Answers nobody waited for any more."""
-        self.unwanted = 0
-        """Asks whose asker gave up before they were begun; they were not handled."""
+    actors: int
+    dead_letters: DeadLettersView
+    steps: StepsView
 
 
 class Dispatcher:
@@ -59,7 +61,7 @@ class Dispatcher:
         self.loop = loop
         self.thread = get_ident()
         self.meter = Meter(loop.time)
-        self.counts = Counts()
+        self.dead_letters = DeadLetters(loop.time)
         self.monitors_lock = Lock()
         self._residents: dict[str, Resident] = {}
         self._emptied: asyncio.Future[None] | None = None
@@ -100,7 +102,7 @@ class Dispatcher:
             raise StartFailedError(resident.name, Lost())
         return self._residents.setdefault(resident.name, resident) is resident
 
-    def forget(self, resident: Resident) -> None:
+    def forget(self, resident: Named) -> None:
         """The actor has ended; its name is free."""
         if self._residents.get(resident.name) is resident:
             del self._residents[resident.name]
@@ -114,6 +116,10 @@ class Dispatcher:
     def __len__(self) -> int:
         """Actors alive."""
         return len(self._residents)
+
+    def view(self) -> LoopView:
+        """What status shows."""
+        return LoopView(actors=len(self), dead_letters=self.dead_letters.view(), steps=self.meter.view())
 
     async def stop_all(self, *, deadline_s: float) -> None:
         """Stop every actor of this loop; what has not ended by the deadline is killed. Returns when none is left."""

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 from pykka import ActorDeadError
 
 from ...protocol.errors import CoveyError, LimitError
-from .exits import ExitReason, StartFailed, StartPhase, describe
+from .exits import DownReason, ExitReason, StartFailed, StartPhase, describe
 
 if TYPE_CHECKING:
     from .monitor import Down
 
 
 class ActorDown(CoveyError, ActorDeadError):
-    """The actor had ended, or ended before it answered; a message on the way may or may not have been handled."""
+    """The actor had ended, or ended before it answered; a message on the way may or may not have been handled.
 
-    def __init__(self, ref: str, reason: ExitReason) -> None:
+    `Stale` as the reason: a later life has the name, and did not get the message.
+    """
+
+    def __init__(self, ref: str, reason: DownReason) -> None:
         super().__init__(f"{ref} is down: {describe(reason)}")
         self.ref, self.reason = ref, reason
 
@@ -40,11 +43,19 @@ class StartFailedError(CoveyError):
 
 
 class WouldDeadlock(CoveyError):
-    """A blocking wait on a thread that runs an event loop, or an ask of an actor to itself; nothing was sent."""
+    """A blocking wait on a thread that runs an event loop, or an ask that closes a circle of asks; nothing was sent."""
 
     def __init__(self, what: str, instead: str) -> None:
         super().__init__(f"{what} would never end; {instead}")
         self.what = what
+
+
+class WorkCancelled(CoveyError):
+    """`actor` has ended, or its asker has: nobody needs this work any more, and what it asked for is not waited for."""
+
+    def __init__(self, actor: str) -> None:
+        super().__init__(f"nobody waits for what {actor} does here any more")
+        self.actor = actor
 
 
 class PoolFull(LimitError):

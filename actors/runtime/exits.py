@@ -1,4 +1,4 @@
-"""Why an actor ended: a closed union, in text only.
+"""Why an actor ended, and why a ref leads nowhere: two closed unions, in text only.
 
 A reason outlives its actor by far (refs, monitors and logs keep it), so it holds no exception: an exception holds
 its frames, and a frame holds the actor.
@@ -62,6 +62,19 @@ class Lost(msgspec.Struct, frozen=True, tag="lost"):
 
 
 ExitReason = Normal | Shutdown | Killed | Crashed | StartFailed | Lost
+"""Why an actor ended."""
+
+
+class Stale(msgspec.Struct, frozen=True, tag="stale"):
+    """The ref is of an earlier life: a later one has the name now. `ended` is why the earlier one ended."""
+
+    successor: int
+    """The incarnation that has the name."""
+    ended: ExitReason
+
+
+DownReason = ExitReason | Stale
+"""Why a ref leads nowhere."""
 
 
 def crashed(error: BaseException, during: str) -> Crashed:
@@ -76,7 +89,7 @@ def start_failed(phase: StartPhase, error: BaseException) -> StartFailed:
     return StartFailed(phase=phase, kind=kind, message=message, trace=trace)
 
 
-def describe(reason: ExitReason) -> str:
+def describe(reason: DownReason) -> str:
     """One line for people."""
     match reason:
         case Normal():
@@ -91,6 +104,8 @@ def describe(reason: ExitReason) -> str:
             return f"its start failed ({phase}): {kind}: {message}"
         case Lost():
             return "its event loop was closed"
+        case Stale(successor=successor, ended=ended):
+            return f"its name belongs to incarnation {successor} now; {describe(ended)}"
         case _:
             assert_never(reason)
 

@@ -6,7 +6,7 @@ what makes the runtime right:
 - `awake` says that a turn is scheduled or running. A put that finds it False must wake the actor, a `take` that finds
   nothing sets it to False. So there is at most one turn, and no message without one.
 - `closed` is set together with the last drain. So a put is either drained or refused, never forgotten.
-- the bound is checked where the message is added.
+- the bounds, on messages and on bytes, are checked where the message is added.
 
 An empty deque takes 0.6 KiB: lanes exist only while they hold something, an idle mailbox is a few words.
 """
@@ -17,25 +17,30 @@ from collections import deque
 from collections.abc import Hashable
 from enum import Enum, auto
 from threading import Lock
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .exits import ExitReason
 from .monitor import Down
 from .reply import Reply
 
 Overflow = Literal["reject", "drop_oldest", "coalesce"]
-"""What happens at the bound: the newest is refused; the oldest goes; a waiting message of the same key is replaced."""
+"""What happens at the bound: the newest is refused; the oldest go; a waiting message of the same key is replaced."""
+
+Unit = Literal["messages", "bytes"]
+"""Which of the two bounds was reached."""
 
 
 class Envelope:
     """A message and where its answer goes. `key` is set for messages that may be replaced by a newer one."""
 
-    __slots__ = ("key", "message", "reply")
+    __slots__ = ("key", "message", "reply", "size")
 
-    def __init__(self, message: object, reply: Reply | None = None, key: Hashable | None = None) -> None:
+    def __init__(self, message: object, reply: Reply | None = None, key: Hashable | None = None, size: int = 0) -> None:
         self.message = message
         self.reply = reply
         self.key = key
+        self.size = size
+        """In bytes, as the receiver's class sees it."""
 
 
 class Stop:
@@ -57,6 +62,14 @@ class Put(Enum):
     CLOSED = auto()
 
 
+class Spill(NamedTuple):
+    """What a bound turned away: the new envelope itself, or the oldest ones in its favour. Their askers wait."""
+
+    unit: Unit
+    limit: int
+    envelopes: tuple[Envelope, ...]
+
+
 class Mailbox:
     """One actor's mail. It starts awake: its first turn is the start of the actor."""
 
@@ -64,6 +77,8 @@ class Mailbox:
         "_abandoned",
         "_awake",
         "_by_key",
+        "_bytes",
+        "_bytes_limit",
         "_closed_by",
         "_downs",
         "_limit",
@@ -73,10 +88,12 @@ class Mailbox:
         "_user",
     )
 
-    def __init__(self, limit: int, overflow: Overflow) -> None:
+    def __init__(self, limit: int, overflow: Overflow, *, bytes_limit: int) -> None:
         self._lock = Lock()
         self._limit = limit
+        self._bytes_limit = bytes_limit
         self._overflow = overflow
+        self._bytes = 0
         self._user: deque[Envelope] | None = None
         self._downs: deque[Down] | None = None
         self._stop: Stop | None = None
@@ -84,11 +101,6 @@ class Mailbox:
         self._awake = True
         self._abandoned = False
         self._closed_by: ExitReason | None = None
-
-    @property
-    def limit(self) -> int:
-        """User messages that may wait."""
-        return self._limit
 
     @property
     def closed_by(self) -> ExitReason | None:
@@ -103,23 +115,35 @@ class Mailbox:
         """User messages waiting."""
         return len(self._user) if self._user is not None else 0
 
-    def put(self, envelope: Envelope) -> tuple[Put, Envelope | None]:
-        """Add user mail. An envelope that was displaced is handed back: the caller answers its asker."""
+    @property
+    def bytes_waiting(self) -> int:
+        """The size of the user messages waiting."""
+        return self._bytes
+
+    def put(self, envelope: Envelope) -> tuple[Put, Spill | None]:
+        """Add user mail. What was turned away by a bound is handed back: the caller answers its askers.
+
+        A message larger than the whole mailbox is refused whatever the policy: nothing is dropped for it.
+        """
         with self._lock:
             if self._closed_by is not None:
                 return Put.CLOSED, None
-            if self._replace(envelope):
-                return Put.ACCEPTED, None
-            displaced = None
-            if len(self) >= self._limit and not self._sweep():
-                if self._overflow != "drop_oldest":
-                    return Put.FULL, None
-                displaced = self._pop()
+            if (waiting := self._same_key(envelope)) is not None:
+                return self._replace(waiting, envelope)
+            unit = self._lacks(envelope)
+            if unit is not None and self._sweep():
+                unit = self._lacks(envelope)
+            if unit is None:
+                self._append(envelope)
+                return self._woken(), None
+            if self._overflow != "drop_oldest" or envelope.size > self._bytes_limit:
+                return Put.FULL, self._spill(unit, (envelope,))
+            spill = self._spill(unit, self._make_room(envelope))
             self._append(envelope)
-            return self._woken(), displaced
+            return self._woken(), spill
 
     def put_unbounded(self, envelope: Envelope) -> Put:
-        """Add mail the actor itself ordered (a timer): as many as it has timers, so the bound does not apply."""
+        """Add mail the actor itself ordered (a timer): as many as it has timers, so the bounds do not apply."""
         with self._lock:
             if self._closed_by is not None:
                 return Put.CLOSED
@@ -172,24 +196,43 @@ class Mailbox:
             self._closed_by = reason
             left = list(self._user) if self._user is not None else []
             self._user = self._downs = self._by_key = self._stop = None
+            self._bytes = 0
             return left
 
     # --- under the lock ----------------------------------------------------------------------------------------------
 
-    def _replace(self, envelope: Envelope) -> bool:
+    def _lacks(self, envelope: Envelope) -> Unit | None:
+        if len(self) >= self._limit:
+            return "messages"
+        return "bytes" if self._bytes + envelope.size > self._bytes_limit else None
+
+    def _spill(self, unit: Unit, envelopes: tuple[Envelope, ...]) -> Spill:
+        return Spill(unit, self._limit if unit == "messages" else self._bytes_limit, envelopes)
+
+    def _same_key(self, envelope: Envelope) -> Envelope | None:
         # Asks have no key: each needs an answer of its own.
         if envelope.key is None or self._by_key is None:
-            return False
-        waiting = self._by_key.get(envelope.key)
-        if waiting is None:
-            return False
-        waiting.message = envelope.message
-        return True
+            return None
+        return self._by_key.get(envelope.key)
+
+    def _replace(self, waiting: Envelope, newer: Envelope) -> tuple[Put, Spill | None]:
+        size = self._bytes - waiting.size + newer.size
+        if size > self._bytes_limit and newer.size > waiting.size:
+            return Put.FULL, self._spill("bytes", (newer,))
+        waiting.message, waiting.size, self._bytes = newer.message, newer.size, size
+        return Put.ACCEPTED, None
+
+    def _make_room(self, envelope: Envelope) -> tuple[Envelope, ...]:
+        displaced = []
+        while self._user is not None and self._lacks(envelope) is not None:
+            displaced.append(self._pop())
+        return tuple(displaced)
 
     def _append(self, envelope: Envelope) -> None:
         if self._user is None:
             self._user = deque()
         self._user.append(envelope)
+        self._bytes += envelope.size
         if envelope.key is not None:
             if self._by_key is None:
                 self._by_key = {}
@@ -200,18 +243,21 @@ class Mailbox:
         envelope = self._user.popleft()
         if not self._user:
             self._user = None
+        self._bytes -= envelope.size
         if envelope.key is not None:
             assert self._by_key is not None, "a keyed envelope is in the table while it waits"
             del self._by_key[envelope.key]
         return envelope
 
     def _sweep(self) -> bool:
+        """Throw out asks nobody waits for; they are all without a key."""
         if not self._abandoned or self._user is None:
             return False
         self._abandoned = False
         wanted = deque(e for e in self._user if e.reply is None or e.reply.is_wanted())
+        self._bytes = sum(e.size for e in wanted)
         self._user = wanted or None
-        return len(self) < self._limit
+        return True
 
     def _woken(self) -> Put:
         if self._awake:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .exits import ExitReason
+from .exits import DownReason
 
 if TYPE_CHECKING:
     from .ref import ActorRef
@@ -17,10 +17,13 @@ log = logging.getLogger(__name__)
 
 
 class Down(msgspec.Struct, frozen=True):
-    """The actor behind `ref` has ended; `on_stop` is over and its name is free."""
+    """The actor behind `ref` has ended; `on_stop` is over and its name is free.
+
+    Who begins to watch after the end gets `Stale` as the reason, should a later life have the name by then.
+    """
 
     ref: ActorRef
-    reason: ExitReason
+    reason: DownReason
 
 
 class Monitor:

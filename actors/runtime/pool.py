@@ -105,8 +105,9 @@ class PoolActor(LoopActor):
     """An actor whose `def on_receive` may block for a moment: it runs on a thread of the pool.
 
     Everything else (mailbox, one message at a time, start, stop, asks) is a LoopActor's, and its hooks run on the loop.
-    In `on_receive` only `actor_ref` and `ask_is_wanted` may be used, not `own` and `after`. A thread cannot be
-    interrupted: kill waits for the running message up to `stop_deadline_s` and then leaves it behind.
+    In `on_receive` only `actor_ref` and `ask_is_wanted` may be used, not `own` and `after`; it asks others by
+    `ask_blocking`, never itself. A thread cannot be interrupted: kill waits for the running message up to
+    `stop_deadline_s` and then leaves it behind. But an `ask_blocking` in it ends at once, with `WorkCancelled`.
     """
 
     pool: ClassVar[BlockingPool] = _shared

@@ -1,7 +1,8 @@
 """Refs: how everybody else speaks to an actor. A ref means one life of it, never a later one of the same name.
 
 Delivery: `tell` is at most once; messages of one sender arrive in the order they were sent. Stop, kill and Downs
-overtake user mail. Every ask ends with the reply, the handler's exception, ActorDown or AskTimeout.
+overtake user mail. Every ask ends with the reply, the handler's exception, ActorDown or AskTimeout; one that closes a
+circle of asks is refused at once. Once a later life has the name, a ref of an earlier one says `Stale`.
 """
 
 from __future__ import annotations
@@ -9,20 +10,19 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pykka
 
 from ...protocol.errors import AskTimeout
 from ._pykka import EdgeFuture, make_proxy, refuse_on_loop
+from .asking import note_wait, noted_wait
 from .cell import Cell
 from .dispatch import Dispatcher
-from .errors import ActorDown, WouldDeadlock
-from .exits import ExitReason
-from .mailbox import Envelope
+from .errors import ActorDown, WorkCancelled
+from .exits import ExitReason, Stale
 from .monitor import Down, Monitor
-from .reply import LoopReply, ThreadReply
+from .reply import LoopReply, ThreadReply, forget_outcome
 
 if TYPE_CHECKING:
     from .actor import LoopActor
@@ -54,7 +54,7 @@ class ActorRef(pykka.ActorRef["LoopActor"]):
 
     @property
     def reason(self) -> ExitReason | None:
-        """Why it ended or ends; None while it lives."""
+        """Why it ended or ends; None while it lives. Never `Stale`."""
         return self._cell.reason
 
     def __str__(self) -> str:
@@ -76,57 +76,70 @@ class ActorRef(pykka.ActorRef["LoopActor"]):
     ) -> object:
         """Send and wait for the answer.
 
-        Raises what the handler raised, `ActorDown`, `AskTimeout`, or `MailboxFull`. When the deadline passes or the
-        caller is cancelled, a message that still waits is not handled; one that is being handled runs on, unless the
-        actor's class says `cancel_abandoned`.
+        Raises what the handler raised, `ActorDown`, `AskTimeout`, `MailboxFull`, or `WouldDeadlock` if the actor
+        waits, itself or through others, for the one that asks. When the deadline passes or the caller is cancelled, a
+        message that still waits is not handled; what becomes of one that is being handled is the class's choice, see
+        `cancel_orphaned` and `cancel_abandoned`.
         """
         cell = self._cell
         loop = asyncio.get_running_loop()
         if loop is not cell.home.loop:
             return await self._ask_from_afar(message, deadline_s)
-        if cell.task is not None and cell.task is asyncio.current_task():
-            raise WouldDeadlock(f"an ask of {self} to itself", "call the method, or tell")
         reply = LoopReply(loop)
-        envelope = cell.send(message, reply)
-        timer = loop.call_later(deadline_s, cell.expire, envelope, deadline_s)
+        work = note_wait(cell, reply)
         try:
-            return await reply.future
-        except asyncio.CancelledError:
-            if not reply.future.cancelled():
-                reply.future.exception()  # answered in the same instant: nobody will look at it
-            cell.abandon(envelope)
-            raise
+            cell.send(message, reply)
+            timer = loop.call_later(deadline_s, cell.expire, reply, type(message).__name__, deadline_s)
+            try:
+                return await reply.future
+            except asyncio.CancelledError:
+                forget_outcome(reply.future)
+                cell.orphan(reply)
+                raise
+            finally:
+                timer.cancel()
         finally:
-            timer.cancel()
+            if work is not None:
+                work.done(reply)
 
     def ask_blocking(self, message: object, *, deadline_s: float) -> object:
-        """`ask` for threads without an event loop; on one with a loop it raises `WouldDeadlock` at once."""
+        """`ask` for threads without an event loop; on one with a loop it raises `WouldDeadlock` at once.
+
+        On a thread that works for an actor (its `PoolActor` handler, or a call it gave to the pool) the ask is that
+        actor's: it may close a circle, and ends with `WorkCancelled` when the actor ends or its asker does.
+        """
         refuse_on_loop(f"ask_blocking({self})", "await ask(...)")
         reply = ThreadReply()
-        envelope = self._cell.send(message, reply)
-        done, _ = concurrent.futures.wait([reply.future], deadline_s)
-        if not done:
-            self._give_up(reply, envelope, deadline_s)
-        return reply.future.result()
+        with noted_wait(self._cell, reply) as work:
+            # Looked at after it was noted: a work that is given up from here on finds this ask and wakes it.
+            if work is not None and work.is_given_up:
+                raise WorkCancelled(str(work.owner))
+            self._cell.send(message, reply)
+            done, _ = concurrent.futures.wait([reply.future], deadline_s)
+            if not done:
+                self._give_up(reply, message, deadline_s)
+            return reply.future.result()
 
     async def _ask_from_afar(self, message: object, deadline_s: float) -> object:
         reply = ThreadReply()
-        envelope = self._cell.send(message, reply)
-        waiter = asyncio.wrap_future(reply.future)
-        try:
-            done, _ = await asyncio.wait({waiter}, timeout=deadline_s)
-        except asyncio.CancelledError:
-            waiter.cancel()
-            self._cell.on_loop(partial(self._cell.abandon, envelope))
-            raise
-        if not done:
-            self._give_up(reply, envelope, deadline_s)
-        return await waiter
+        with noted_wait(self._cell, reply):
+            self._cell.send(message, reply)
+            waiter = asyncio.wrap_future(reply.future)
+            try:
+                done, _ = await asyncio.wait({waiter}, timeout=deadline_s)
+            except asyncio.CancelledError:
+                waiter.cancel()
+                forget_outcome(waiter)
+                self._cell.orphan_soon(reply)
+                raise
+            if not done:
+                self._give_up(reply, message, deadline_s)
+            return await waiter
 
-    def _give_up(self, reply: ThreadReply, envelope: Envelope, deadline_s: float) -> None:
+    def _give_up(self, reply: ThreadReply, message: object, deadline_s: float) -> None:
         # If the answer came in this very moment, fail() is refused and the answer stands.
-        if reply.fail(AskTimeout(type(envelope.message).__name__, str(self), deadline_s)):
-            self._cell.on_loop(partial(self._cell.abandon, envelope))
+        if reply.fail(AskTimeout(type(message).__name__, str(self), deadline_s)):
+            self._cell.abandon_soon(reply)
 
     def stop(self) -> None:  # type: ignore[override]  # pykka's stop waits; here `stopped` does
         """Ask it to end after the message it works on, ahead of all that wait. Returns at once."""
@@ -137,7 +150,10 @@ class ActorRef(pykka.ActorRef["LoopActor"]):
         self._cell.request_kill()
 
     async def stopped(self, *, deadline_s: float) -> ExitReason:
-        """Wait until it has ended, `on_stop` included. Raises `AskTimeout`; the actor is not touched by that."""
+        """Wait until it has ended, `on_stop` included; why it ended. Raises `AskTimeout`, the actor is not touched.
+
+        In the actor's own handler it can only time out.
+        """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[ExitReason] = loop.create_future()
         monitor = self.watch(lambda down: _resolve(ended, down))
@@ -152,7 +168,8 @@ class ActorRef(pykka.ActorRef["LoopActor"]):
     def watch(self, notify: Callable[[Down], None]) -> Monitor:
         """Have `notify` called with one Down when it has ended, or soon if it has.
 
-        Called on the actor's loop; it must not block. On a loop that was closed, on the calling thread.
+        Called on the actor's loop; it must not block. On a loop that was closed, on the calling thread. The reason is
+        `Stale` if the actor had ended before and a later life has its name.
         """
         monitor = Monitor(notify)
         self._cell.watch(monitor)
@@ -171,17 +188,20 @@ class ActorRef(pykka.ActorRef["LoopActor"]):
         return EdgeFuture(reply.future, PROXY_DEADLINE_S)
 
 
-def whereis(name: str) -> ActorRef | None:
-    """The living actor of that name on the running loop."""
+def whereis(name: str, incarnation: int | None = None) -> ActorRef | None:
+    """The living actor of that name on the running loop; with `incarnation` that life of it, never another one."""
     found = Dispatcher.here(name).find(name)
-    return found.ref if isinstance(found, Cell) else None
+    if not isinstance(found, Cell) or incarnation not in (None, found.incarnation):
+        return None
+    return found.ref
 
 
 def _resolve(ended: asyncio.Future[ExitReason], down: Down) -> None:
     loop = ended.get_loop()
     if loop.is_closed():
         return
-    loop.call_soon_threadsafe(_set, ended, down.reason)
+    reason = down.reason.ended if isinstance(down.reason, Stale) else down.reason
+    loop.call_soon_threadsafe(_set, ended, reason)
 
 
 def _set(ended: asyncio.Future[ExitReason], reason: ExitReason) -> None:

@@ -87,6 +87,12 @@ class ThreadReply:
         return True
 
 
+def forget_outcome(future: asyncio.Future[object]) -> None:
+    """Nobody will look at it: an error that came in the same instant is not reported as overlooked."""
+    if future.done() and not future.cancelled():
+        future.exception()
+
+
 def as_answer(error: BaseException, ref: str, during: str) -> Exception:
     """What the asker is told when the handler raised `error`.
 

@@ -8,19 +8,44 @@ from __future__ import annotations
 import asyncio
 import logging
 import types
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 log = logging.getLogger(__name__)
 
 SLOW_STEP_S: Final = 0.1
+LAST_SLOW: Final = 20
+KINDS_LIMIT: Final = 100
+OTHERS: Final = "others"
+"""Where slow steps are counted once `KINDS_LIMIT` names are known."""
+
+
+class SlowStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that held up the loop: whose it was and what it worked on."""
+
+    actor: str
+    during: str
+    blocked_ms: float
+    age_s: float
+
+
+class StepsView(msgspec.Struct, frozen=True, kw_only=True):
+    """The slow steps of a loop: how many, by what they worked on, the worst, and the last ones, oldest first."""
+
+    slow: int
+    by_message: dict[str, int]
+    worst: SlowStep | None
+    last: tuple[SlowStep, ...]
 
 
 class Meter:
     """Times the steps of one loop. Written by the loop thread; `owner`, `during`, `since` may be read by others."""
 
-    __slots__ = ("clock", "during", "owner", "since", "slow")
+    __slots__ = ("_by_message", "_last", "_worst", "clock", "during", "owner", "since", "slow")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -30,6 +55,9 @@ class Meter:
         self.since = 0.0
         self.slow = 0
         """Steps over `SLOW_STEP_S` so far."""
+        self._by_message: dict[str, int] = {}
+        self._last: deque[_Slow] = deque(maxlen=LAST_SLOW)
+        self._worst: _Slow | None = None
 
     def begin(self, owner: str, during: str) -> None:
         """A step begins; steps do not nest."""
@@ -41,9 +69,40 @@ class Meter:
         """The step is over; a slow one is logged with the actor's name and what it worked on."""
         took = self.clock() - self.since
         if took > SLOW_STEP_S:
-            self.slow += 1
-            log.warning("step_slow actor=%s during=%s blocked_ms=%.0f", self.owner, self.during, took * 1000)
+            self._note_slow(took)
         self.owner = None
+
+    def view(self) -> StepsView:
+        """What status shows; on the loop thread."""
+        now = self.clock()
+        return StepsView(
+            slow=self.slow,
+            by_message=dict(self._by_message),
+            worst=self._worst.view(now) if self._worst is not None else None,
+            last=tuple(step.view(now) for step in self._last),
+        )
+
+    def _note_slow(self, took: float) -> None:
+        self.slow += 1
+        log.warning("step_slow actor=%s during=%s blocked_ms=%.0f", self.owner, self.during, took * 1000)
+        step = _Slow(self.owner or "", self.during, took, self.since + took)
+        self._last.append(step)
+        if self._worst is None or took > self._worst.took_s:
+            self._worst = step
+        # Tasks name themselves, so the names could go on without end.
+        is_room = step.during in self._by_message or len(self._by_message) < KINDS_LIMIT
+        kind = step.during if is_room else OTHERS
+        self._by_message[kind] = self._by_message.get(kind, 0) + 1
+
+
+class _Slow(NamedTuple):
+    actor: str
+    during: str
+    took_s: float
+    at: float
+
+    def view(self, now: float) -> SlowStep:
+        return SlowStep(actor=self.actor, during=self.during, blocked_ms=self.took_s * 1000, age_s=now - self.at)
 
 
 @types.coroutine

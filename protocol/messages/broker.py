@@ -59,6 +59,13 @@ class ReleaseAll(Wire, frozen=True, kw_only=True, tag="release_all"):
     """Give back every slot and place in a queue of the sender's incarnation. Answered by `Done`."""
 
 
+class Renew(Wire, frozen=True, kw_only=True, tag="renew"):
+    """The sender lives, and keeps what it holds and waits for. Said again and again by processes of other hosts.
+
+    Answered by `Done`, also if it came too late: then its slots were given to others.
+    """
+
+
 class Revoke(Wire, frozen=True, kw_only=True, tag="revoke"):
     """These agents get no slot any more, and those that wait for one wait no longer. Answered by `Done`.
 
@@ -174,7 +181,9 @@ class Policy(Wire, frozen=True, kw_only=True, tag="policy"):
     """The destinations that have a budget; every other passes without asking."""
 
     limits: tuple[ProviderLimit, ...] = ()
+    remote_ttl_s: float = 30.0
+    """How long a process of another host keeps its slots after its last `Renew`."""
 
 
-BrokerRequest = Acquire | Release | ReleaseAll | Revoke | BudgetsQuery | PolicyQuery
+BrokerRequest = Acquire | Release | ReleaseAll | Renew | Revoke | BudgetsQuery | PolicyQuery
 BrokerReply = Granted | Unlimited | Refused | Budgets | Policy | Done | Failed

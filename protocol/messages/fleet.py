@@ -99,6 +99,16 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     rss_mb: float
     threads: int
     state: str = "running"
+    incarnation: str = ""
+    """Which life it is living; empty for the zygote, and while there is none."""
+    rank: int = 0
+    """Processes start in order of rank; the root and the zygote are 0."""
+    restart: str = ""
+    """When it comes back: `permanent`, `transient` or `temporary`."""
+    last_exit: str | None = None
+    """How its life before this one ended."""
+    restarts_left: int | None = None
+    """Restarts that its limit still pays for; None for processes without one."""
 
 
 # --- clients ask the root --------------------------------------------------------------------------------------------
@@ -138,6 +148,14 @@ class Shutdown(Wire, frozen=True, kw_only=True, tag="shutdown"):
     reason: str
 
 
+class RestartProcesses(Wire, frozen=True, kw_only=True, tag="restart_processes"):
+    """Replace processes of the tree, in order and at no cost: one by its name, or all of a role. Repeating it while
+    they are being ended changes nothing. Answered by `Restarting`, or `Failed` where nobody is called that.
+    """
+
+    target: str
+
+
 class Finished(Wire, frozen=True, kw_only=True, tag="finished"):
     """The agent's end."""
 
@@ -158,6 +176,14 @@ class Status(Wire, frozen=True, kw_only=True, tag="status"):
     budgets: tuple[BudgetView, ...] | None = None
     agents: tuple[AgentView, ...] = ()
     ledger: LedgerStats | None = None
+    strategy: str = ""
+    """Who is restarted when one process fails: `one_for_one`, `one_for_all` or `rest_for_one`."""
+
+
+class Restarting(Wire, frozen=True, kw_only=True, tag="restarting"):
+    """These are being replaced; so they were before."""
+
+    processes: tuple[ProcessView, ...] = ()
 
 
 class ShuttingDown(Wire, frozen=True, kw_only=True, tag="shutting_down"):
@@ -198,8 +224,17 @@ class AgentFinished(Wire, frozen=True, kw_only=True, tag="agent_finished"):
 
 
 RootRequest = (
-    ServiceReady | Spawn | AwaitAgent | StopAgents | AgentsQuery | StatusQuery | Shutdown | Progress | AgentFinished
+    ServiceReady
+    | Spawn
+    | AwaitAgent
+    | StopAgents
+    | AgentsQuery
+    | StatusQuery
+    | RestartProcesses
+    | Shutdown
+    | Progress
+    | AgentFinished
 )
-RootReply = Finished | Agents | Status | ShuttingDown | Done | Failed
+RootReply = Finished | Agents | Status | Restarting | ShuttingDown | Done | Failed
 WorkerRequest = StartAgent | StopLocal
 WorkerReply = Done | Failed

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from ..ids import AgentId, CallId, SessionId
+from ..ids import AgentId, CallId, Incarnation, SessionId
 from ..transcript import Message
 from ..usage import Usage
 from .base import Failed, Wire
@@ -90,7 +90,19 @@ class SessionEnded(Wire, frozen=True, kw_only=True, tag="session_ended"):
     at_ms: int
 
 
-LedgerRecord = SessionOpened | MessageAppended | CallRecorded | SessionEnded
+class ChildRestarted(Wire, frozen=True, kw_only=True, tag="child_restarted"):
+    """The root replaced a process of the fleet, at the cost of its restart limit. `incarnation` is the life that ended.
+
+    A repeated one changes nothing.
+    """
+
+    child: str
+    incarnation: Incarnation
+    reason: str
+    at_ms: int
+
+
+LedgerRecord = SessionOpened | MessageAppended | CallRecorded | SessionEnded | ChildRestarted
 
 
 class Append(Wire, frozen=True, kw_only=True, tag="append"):
@@ -122,6 +134,13 @@ class CallsQuery(Wire, frozen=True, kw_only=True, tag="calls_query"):
     """Rows of calls in the order they were first recorded, after row `after`. Answered by `Calls`."""
 
     after: int = 0
+    limit: int = 1000
+
+
+class RestartsQuery(Wire, frozen=True, kw_only=True, tag="restarts_query"):
+    """The last restarts of the fleet's processes from `since_ms` on, over all lives of the root. Answered by `Restarts`."""
+
+    since_ms: int
     limit: int = 1000
 
 
@@ -167,6 +186,12 @@ class Calls(Wire, frozen=True, kw_only=True, tag="calls"):
     rows: tuple[CallRow, ...] = ()
 
 
+class Restarts(Wire, frozen=True, kw_only=True, tag="restarts"):
+    """The newest `limit` restarts that were asked for, oldest first."""
+
+    restarts: tuple[ChildRestarted, ...] = ()
+
+
 class LedgerStats(Wire, frozen=True, kw_only=True, tag="ledger_stats"):
     """The ledger's own state."""
 
@@ -188,6 +213,6 @@ class LedgerStats(Wire, frozen=True, kw_only=True, tag="ledger_stats"):
     """How often somebody else was found to have written to state.db."""
 
 
-LedgerQuery = TranscriptQuery | TotalsQuery | CallsQuery | LedgerStatsQuery
+LedgerQuery = TranscriptQuery | TotalsQuery | CallsQuery | RestartsQuery | LedgerStatsQuery
 LedgerRequest = Append | LedgerQuery
-LedgerReply = Committed | Transcript | Totals | Calls | LedgerStats | Failed
+LedgerReply = Committed | Transcript | Totals | Calls | Restarts | LedgerStats | Failed

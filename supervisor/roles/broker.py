@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ...actors.broker import Broker
 from ...protocol.messages.broker import BrokerRequest
 from ...protocol.messages.ledger import LedgerReply
+from ...protocol.messages.remote import RemoteBrokerRequest
 from ...storage.lease_journal import LeaseJournal
 from ...storage.outbox import Outbox
 from ..hub import Hub
@@ -20,10 +21,10 @@ STOP_S = 4.0
 
 def main(role: str, arguments: SpawnArguments, fds: Mapping[str, int]) -> int:
     """Serve until SIGTERM."""
-    return run_service(arguments.payload, lambda service: _serve(service, fds["broker"]))
+    return run_service(arguments.payload, lambda service: _serve(service, fds))
 
 
-async def _serve(service: Service, listener_fd: int) -> None:
+async def _serve(service: Service, fds: Mapping[str, int]) -> None:
     outbox = Outbox(service.home.outbox, role="broker", incarnation=service.me.incarnation)
     records = Records(service.link("ledger", LedgerReply), outbox)
     journal = LeaseJournal(service.home.run / "leases.journal", life=service.arguments.fleet)
@@ -33,16 +34,19 @@ async def _serve(service: Service, listener_fd: int) -> None:
     hub = Hub(
         service.context,
         path=service.socket_path("broker"),
-        listener_fd=os.dup(listener_fd),
+        listener_fd=os.dup(fds["broker"]),
         me=service.me,
         requests=BrokerRequest,
         on_request=broker.tell,
         on_left=broker.tell,
     )
+    gate = service.gate("broker", fds, RemoteBrokerRequest, on_request=broker.tell, on_left=broker.tell)
     broker.watch(lambda down: service.stop_asked.set())
     await service.ready()
     await service.stop_asked.wait()
     hub.close()
+    if gate is not None:
+        gate.close()
     broker.stop()
     await broker.stopped(deadline_s=STOP_S)
     await records.close(timeout_s=STOP_S)

@@ -12,6 +12,7 @@ from ...actors.ports import Request
 from ...protocol.errors import CoveyError
 from ...protocol.messages.base import Failed, Wire
 from ...protocol.messages.ledger import Append, Committed, LedgerRequest
+from ...protocol.messages.remote import RemoteLedgerRequest
 from ..hub import Hub
 from ..service import Service, run_service
 from ..zygote_wire import SpawnArguments
@@ -21,10 +22,10 @@ CLOSE_S = 8.0
 
 def main(role: str, arguments: SpawnArguments, fds: Mapping[str, int]) -> int:
     """Serve until SIGTERM; an error of state.db that cannot be served ends the process."""
-    return run_service(arguments.payload, lambda service: _serve(service, fds["ledger"]))
+    return run_service(arguments.payload, lambda service: _serve(service, fds))
 
 
-async def _serve(service: Service, listener_fd: int) -> None:
+async def _serve(service: Service, fds: Mapping[str, int]) -> None:
     # Beside a busy loop every SQLite call waits for the interpreter lock: with the default of 5 ms, commits of
     # seconds were seen; with 0.5 ms none.
     sys.setswitchinterval(0.0005)
@@ -34,14 +35,17 @@ async def _serve(service: Service, listener_fd: int) -> None:
     hub = Hub(
         service.context,
         path=service.socket_path("ledger"),
-        listener_fd=os.dup(listener_fd),
+        listener_fd=os.dup(fds["ledger"]),
         me=service.me,
         requests=LedgerRequest,
         on_request=partial(_answer, writer),
     )
+    gate = service.gate("ledger", fds, RemoteLedgerRequest, on_request=partial(_answer, writer))
     await service.ready()
     await service.stop_asked.wait()
     hub.close()
+    if gate is not None:
+        gate.close()
     await writer.close(timeout_s=CLOSE_S)
 
 

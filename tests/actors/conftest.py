@@ -78,6 +78,8 @@ class Reply:
     """`headers`: nothing is ever sent; `body`: nothing after the chunks; `tail`: no last chunk after a whole answer."""
     cut: bool = False
     """Close the connection behind the chunks, without the last one."""
+    hangs_up: bool = False
+    """Answer in full, promise to keep the connection, and close it in the face of the next request."""
 
 
 def sse(*payloads: object) -> tuple[bytes, ...]:
@@ -193,7 +195,9 @@ class Provider:
         if reply.chunks:
             writer.write(b"0\r\n\r\n")
         await writer.drain()
-        return True
+        if reply.hangs_up:
+            await reader.read(1)
+        return not reply.hangs_up
 
 
 @asynccontextmanager

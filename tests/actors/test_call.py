@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -134,6 +135,18 @@ async def test_one_connection_serves_call_after_call(scene: Scene, replies: Any)
             await setting.ask()
 
         assert setting.provider.accepted == 1
+
+
+async def test_a_kept_connection_that_is_closed_under_the_next_request_costs_no_call(
+    scene: Scene, replies: Any
+) -> None:
+    gone = dataclasses.replace(replies.text("x"), hangs_up=True)
+    async with scene(gone, replies.text("y")) as setting:
+        assert text_of(await setting.ask()) == "x"
+        assert text_of(await setting.ask()) == "y"
+
+        assert len(setting.provider.requests) == setting.provider.accepted == 2
+    assert setting.statuses == [CallStatus.COMPLETED] * 2
 
 
 async def test_a_tail_that_does_not_come_is_not_waited_for(scene: Scene, replies: Any) -> None:

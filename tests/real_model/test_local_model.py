@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_six_children_share_two_slots_of_a_real_server_and_every_token_is_accoun
         stored = stored_calls(Path(home))
 
     shown, calls = flight.shown, flight.calls
-    assert (flight.code, shown["children"], shown["ok"]) == (0, 6, 6), flight.stderr
+    assert (flight.code, shown.get("children"), shown.get("ok")) == (0, 6, 6), (shown, flight.stderr)
     # What the children say is what the model said, to the letter.
     assert sorted(child["text"] for child in shown["results"]) == sorted(call.answer for call in calls if call.answer)
     assert all(child["text"].strip() for child in shown["results"])
@@ -198,7 +198,6 @@ class Recorder:
 
     async def __aexit__(self, *exc: object) -> None:
         self._server.close()
-        await self._server.wait_closed()
 
     def begin(self, request: h11.Request) -> Seen:
         """A request's head came by."""
@@ -219,16 +218,16 @@ class Recorder:
             asyncio.create_task(pump(client, to_server, along.asked)),
             asyncio.create_task(pump(server, to_client, along.answered)),
         ]
-        # Either side's end is the end: HTTP/1.1 has no use for half a connection.
-        _, open_ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        for task in open_:
-            task.cancel()
+        try:
+            # Either side's end is the end: HTTP/1.1 has no use for half a connection.
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in pumps:
+                task.cancel()
+            along.closed()
+            to_client.close()
+            to_server.close()
         await asyncio.gather(*pumps, return_exceptions=True)
-        along.closed()
-        for writer in (to_client, to_server):
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
 
 
 async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, read_along: Callable[[bytes], None]) -> None:
@@ -250,8 +249,7 @@ class ReadAlong:
 
     def asked(self, data: bytes) -> None:
         """Bytes of the client."""
-        self._as_server.receive_data(data)
-        while (event := self._as_server.next_event()) is not h11.NEED_DATA:
+        for event in events(self._as_server, data):
             if isinstance(event, h11.Request):
                 self._seen = self._recorder.begin(event)
             elif isinstance(event, h11.Data) and self._seen is not None:
@@ -260,8 +258,7 @@ class ReadAlong:
 
     def answered(self, data: bytes) -> None:
         """Bytes of the server."""
-        self._as_client.receive_data(data)
-        while (event := self._as_client.next_event()) is not h11.NEED_DATA:
+        for event in events(self._as_client, data):
             if isinstance(event, h11.Data) and self._seen is not None:
                 self._seen.body += event.data
             self._as_server.send(event)
@@ -274,3 +271,10 @@ class ReadAlong:
         """No more of this call will come."""
         if self._seen is not None:
             self._recorder.end(self._seen)
+
+
+def events(connection: h11.Connection, data: bytes) -> Iterator[h11.Event]:
+    """What `data` completes."""
+    connection.receive_data(data)
+    while isinstance(event := connection.next_event(), h11.Event):
+        yield event

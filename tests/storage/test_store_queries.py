@@ -141,6 +141,7 @@ PLANS = [
         queries.ROWS,
         ["SEARCH sessions", "SEARCH messages", "SEARCH calls"],
     ),
+    pytest.param(queries.RESTARTS, ["SEARCH restarts USING INDEX restarts_by_time (at_ms>?)"]),
     pytest.param(queries.TOTALS[0], ["SCAN calls USING COVERING INDEX calls_by_session"]),
     pytest.param(
         queries.TOTALS[1],

@@ -52,7 +52,7 @@ def test_every_table_is_strict(tmp_path: Path) -> None:
 
     tables = read(tmp_path / "state.db", "SELECT name, strict FROM pragma_table_list WHERE name NOT LIKE 'sqlite%'")
 
-    assert {name for name, _ in tables} == {"sessions", "messages", "calls", "inbox", "meta", "unstorable"}
+    assert {name for name, _ in tables} == {"sessions", "messages", "calls", "inbox", "meta", "unstorable", "restarts"}
     assert all(strict for _, strict in tables)
 
 

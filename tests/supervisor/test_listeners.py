@@ -183,3 +183,58 @@ def test_closing_a_zeromq_socket_leaves_the_listener_and_its_path(listener: List
     assert listener.is_in_place()
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(listener.path))
+
+
+def test_a_removed_path_is_restored_for_everybody_while_the_service_goes_on(listener: Listener) -> None:
+    service = serve(listener, "it")
+    listener.path.unlink()
+
+    listener.restore()
+
+    assert listener.is_in_place()
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, zmq; dealer = zmq.Context().socket(zmq.DEALER); dealer.linger = 0; dealer.connect(sys.argv[1]);"
+        "dealer.send(b'a stranger'); dealer.poll(10_000); print(dealer.recv(zmq.NOBLOCK).decode()); dealer.close()",
+        f"ipc://{listener.path}",
+    ]
+    answered = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert answered.stdout == "a stranger answered by it\n", answered.stderr
+    kill(service)
+
+
+def test_whatever_stands_in_the_place_of_a_socket_gives_way(listener: Listener) -> None:
+    other = socket.socket(socket.AF_UNIX)
+    listener.path.unlink()
+    other.bind(str(listener.path))
+    assert not listener.is_in_place()
+
+    listener.restore()
+
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(listener.path))
+    assert listener.is_in_place()
+    other.close()
+
+
+def test_a_restored_path_is_removed_like_the_first_one(short: Path) -> None:
+    listener = listen(short / "run" / "a.sock")
+    listener.path.unlink()
+    listener.restore()
+
+    listener.remove()
+    listener.remove()
+
+    assert os.listdir(short / "run") == []
+
+
+def test_a_restored_path_of_a_dead_owner_is_replaced(short: Path) -> None:
+    (short / "run").mkdir()
+    (short / "run" / "a.sock").symlink_to("/proc/self/fd/9999")
+
+    listener = listen(short / "run" / "a.sock")
+
+    assert not listener.path.is_symlink()
+    assert listener.is_in_place()
+    listener.remove()

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from covey.protocol.ids import Incarnation
-from covey.supervisor.exits import Exited, ExitReason, Lost, NeverStarted, Signalled, StartTimeout, Unresponsive
+from covey.supervisor.exits import (
+    Exited,
+    ExitReason,
+    Lost,
+    NeverStarted,
+    OverLimit,
+    Requested,
+    Signalled,
+    StartTimeout,
+    Unresponsive,
+)
 from covey.supervisor.lifecycle import (
     Absent,
     AllReady,
@@ -18,14 +28,17 @@ from covey.supervisor.lifecycle import (
     ChildGivenUp,
     ChildReady,
     ChildRestarts,
+    Complete,
     Ended,
     Escalate,
     Event,
     GivenUp,
     Hung,
     Kill,
+    Overgrown,
     Ready,
     Report,
+    RestartRequested,
     Running,
     Spawned,
     Start,
@@ -39,12 +52,13 @@ from covey.supervisor.lifecycle import (
 )
 from covey.supervisor.restarts import BackOff, RestartLimit
 from covey.supervisor.roster import Roster
-from covey.supervisor.spec import ChildSpec, RestartType, Strategy, TreeSpec, plan
+from covey.supervisor.spec import AutoShutdown, ChildSpec, RestartType, Strategy, TreeSpec, plan
 from covey.supervisor.strategy import KILL_AGAIN_S, decide
 from covey.supervisor.tree import Down, Falling, Rising, Up, new_tree
 
 PERMANENT, TRANSIENT, TEMPORARY = RestartType.PERMANENT, RestartType.TRANSIENT, RestartType.TEMPORARY
 ONE_FOR_ONE, ONE_FOR_ALL, REST_FOR_ONE = Strategy.ONE_FOR_ONE, Strategy.ONE_FOR_ALL, Strategy.REST_FOR_ONE
+ANY, ALL = AutoShutdown.ANY_SIGNIFICANT, AutoShutdown.ALL_SIGNIFICANT
 
 DONE, CRASH, KILLED = Exited(0), Exited(1), Signalled(9)
 STEADY = BackOff(base_s=1.0, cap_s=8.0, jitter=0.0, stable_s=100.0)
@@ -59,6 +73,7 @@ class World:
         strategy: Strategy = ONE_FOR_ONE,
         limit: Any = None,
         special: Any = None,
+        auto_shutdown: Any = AutoShutdown.NEVER,
         **common: Any,
     ) -> None:
         common = {"back_off": STEADY, **common}
@@ -66,7 +81,12 @@ class World:
             ChildSpec(**{"name": name, "role": "r", "rank": rank, **common, **(special or {}).get(name, {})})
             for name, rank in ranks.items()
         )
-        spec = TreeSpec(children=children, strategy=strategy, limit=limit or RestartLimit(restarts=30, within_s=60.0))
+        spec = TreeSpec(
+            children=children,
+            strategy=strategy,
+            limit=limit or RestartLimit(restarts=30, within_s=60.0),
+            auto_shutdown=auto_shutdown,
+        )
         self.tree = new_tree(plan(spec), boot="boot", seed=1)
         self.now = 1000.0
 
@@ -93,6 +113,26 @@ class World:
     def end(self, child: str, reason: ExitReason = CRASH) -> list[object]:
         return self.feed(Ended(child=child, incarnation=self.life(child), reason=reason))
 
+    def end_as(self, child: str, reason: ExitReason) -> list[object]:
+        """The way it comes to that reason; returns what is asked of the world after the end."""
+        life = self.life(child)
+        match reason:
+            case Unresponsive(silent_s=silent_s):
+                self.feed(Hung(child=child, incarnation=life, silent_s=silent_s))
+                return self.end(child, KILLED)
+            case OverLimit():
+                assert names(self.feed(Overgrown(child=child, incarnation=life, reason=reason)), Stop) == [child]
+                return self.end(child, DONE)
+            case Requested():
+                assert names(self.feed(RestartRequested(child=child)), Stop) == [child]
+                return self.end(child, DONE)
+            case _:
+                return self.end(child, reason)
+
+    def without_auto_shutdown(self, child: str) -> None:
+        """Let a significant child be done, while another one is left."""
+        assert names(self.end(child, DONE), Complete) == []
+
     def tick(self, child: str, after_s: float) -> list[object]:
         self.now += after_s
         return self.feed(Tick(child=child))
@@ -111,6 +151,26 @@ def starting(world: World) -> list[str]:
     return [name for name in world.tree.plan.place if isinstance(world.phase(name), Starting)]
 
 
+def follow(world: World, actions: list[object]) -> tuple[str, str]:
+    """Let the world do what it is asked to until there is nothing left; who was stopped, and who was started."""
+    stopped, started = "".join(names(actions, Stop)), "".join(names(actions, Start))
+    while actions:
+        actions = [
+            act
+            for name in world.tree.plan.place
+            for act in (
+                world.end(name, DONE)
+                if isinstance(world.phase(name), Stopping)
+                else world.spawned(name) + world.ready(name)
+                if isinstance(world.phase(name), Starting)
+                else []
+            )
+        ]
+        stopped += "".join(names(actions, Stop))
+        started += "".join(names(actions, Start))
+    return stopped, started
+
+
 def names(actions: Any, kind: Any) -> list[str]:
     return [action.child for action in actions if isinstance(action, kind)]
 
@@ -121,80 +181,101 @@ def facts(actions: Any, kind: Any) -> Any:
 
 # --- OTP's matrix ----------------------------------------------------------------------------------------------------
 
+REASONS: dict[str, ExitReason] = {
+    "done": DONE,
+    "crash": CRASH,
+    "killed": KILLED,
+    "unresponsive": Unresponsive(30.0),
+    "start timeout": StartTimeout(10.0),
+    "never started": NeverStarted("EAGAIN"),
+    "over its limit": OverLimit(what="rss_mb", value=2.0, limit=1.0),
+    "lost": Lost(),
+    "asked for": Requested(),
+}
+
+WHO_COMES_BACK = {
+    # restart type: the reasons after which a child comes back
+    PERMANENT: set(REASONS),
+    TRANSIENT: set(REASONS) - {"done"},
+    TEMPORARY: {"asked for"},
+}
+
+WHO_GOES_ALONG = {
+    # strategy: who is stopped (in order) and who starts (in order) when b of a, b, c comes back
+    ONE_FOR_ONE: ("", "b"),
+    ONE_FOR_ALL: ("ca", "abc"),
+    REST_FOR_ONE: ("c", "bc"),
+}
+
 MATRIX = [
-    # strategy, restart type of all, reason, who is stopped (in order), who starts again (in order)
-    (ONE_FOR_ONE, PERMANENT, DONE, "", "b"),
-    (ONE_FOR_ONE, PERMANENT, CRASH, "", "b"),
-    (ONE_FOR_ONE, PERMANENT, KILLED, "", "b"),
-    (ONE_FOR_ONE, TRANSIENT, DONE, "", ""),
-    (ONE_FOR_ONE, TRANSIENT, CRASH, "", "b"),
-    (ONE_FOR_ONE, TRANSIENT, KILLED, "", "b"),
-    (ONE_FOR_ONE, TEMPORARY, DONE, "", ""),
-    (ONE_FOR_ONE, TEMPORARY, CRASH, "", ""),
-    (ONE_FOR_ONE, TEMPORARY, KILLED, "", ""),
-    (ONE_FOR_ALL, PERMANENT, DONE, "ca", "abc"),
-    (ONE_FOR_ALL, PERMANENT, CRASH, "ca", "abc"),
-    (ONE_FOR_ALL, PERMANENT, KILLED, "ca", "abc"),
-    (ONE_FOR_ALL, TRANSIENT, DONE, "", ""),
-    (ONE_FOR_ALL, TRANSIENT, CRASH, "ca", "abc"),
-    (ONE_FOR_ALL, TRANSIENT, KILLED, "ca", "abc"),
-    (ONE_FOR_ALL, TEMPORARY, DONE, "", ""),
-    (ONE_FOR_ALL, TEMPORARY, CRASH, "", ""),
-    (ONE_FOR_ALL, TEMPORARY, KILLED, "", ""),
-    (REST_FOR_ONE, PERMANENT, DONE, "c", "bc"),
-    (REST_FOR_ONE, PERMANENT, CRASH, "c", "bc"),
-    (REST_FOR_ONE, PERMANENT, KILLED, "c", "bc"),
-    (REST_FOR_ONE, TRANSIENT, DONE, "", ""),
-    (REST_FOR_ONE, TRANSIENT, CRASH, "c", "bc"),
-    (REST_FOR_ONE, TRANSIENT, KILLED, "c", "bc"),
-    (REST_FOR_ONE, TEMPORARY, DONE, "", ""),
-    (REST_FOR_ONE, TEMPORARY, CRASH, "", ""),
-    (REST_FOR_ONE, TEMPORARY, KILLED, "", ""),
+    pytest.param(strategy, restart, reason, id=f"{strategy}, {restart}, {reason}")
+    for strategy in Strategy
+    for restart in RestartType
+    for reason in REASONS
+]
+
+
+@pytest.mark.parametrize(("strategy", "restart", "reason"), MATRIX)
+def test_who_comes_back_is_as_in_otp(strategy: Strategy, restart: RestartType, reason: str) -> None:
+    world = World({"a": 0, "b": 1, "c": 2}, strategy, special={"b": {"restart": restart}}).up()
+    is_back = reason in WHO_COMES_BACK[restart]
+
+    actions = world.end_as("b", REASONS[reason])
+    stopped, started = follow(world, actions)
+
+    assert (stopped, started) == (WHO_GOES_ALONG[strategy] if is_back else ("", ""))
+    assert isinstance(world.tree.course, Up)
+    assert isinstance(world.phase("b"), Running if is_back else Absent)
+    assert world.tree.child("b").last_end == REASONS[reason]
+    is_charged = is_back and reason not in ("lost", "asked for")
+    assert len(world.tree.child("b").spent) == len(world.tree.spent) == int(is_charged)
+
+
+AUTO_SHUTDOWN = [
+    # auto_shutdown, restart type of b (significant), how it ends, whether c (significant) has ended before, goes down
+    (ANY, TRANSIENT, "done", False, True),
+    (ANY, TRANSIENT, "crash", False, False),
+    (ANY, TRANSIENT, "over its limit", False, False),
+    (ANY, TRANSIENT, "lost", False, False),
+    (ANY, TRANSIENT, "asked for", False, False),
+    (ANY, TEMPORARY, "done", False, True),
+    (ANY, TEMPORARY, "crash", False, True),
+    (ANY, TEMPORARY, "killed", False, True),
+    (ANY, TEMPORARY, "asked for", False, False),
+    (ALL, TRANSIENT, "done", False, False),
+    (ALL, TRANSIENT, "crash", True, False),
+    (ALL, TRANSIENT, "done", True, True),
+    (ALL, TEMPORARY, "done", False, False),
+    (ALL, TEMPORARY, "crash", False, False),
+    (ALL, TEMPORARY, "crash", True, True),
+    (ALL, TEMPORARY, "asked for", True, False),
 ]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "restart", "reason", "stopped", "started"),
-    [pytest.param(*row, id=f"{row[0]}, {row[1]}, {row[2]}") for row in MATRIX],
-)
-def test_who_comes_back_is_as_in_otp(
-    strategy: Strategy, restart: RestartType, reason: ExitReason, stopped: str, started: str
-) -> None:
-    world = World({"a": 0, "b": 1, "c": 2}, strategy, restart=restart).up()
-
-    actions, seen_stopped, seen_started = world.end("b", reason), "", ""
-    while actions:
-        seen_stopped += "".join(names(actions, Stop))
-        seen_started += "".join(names(actions, Start))
-        actions = [
-            act
-            for name in "abc"
-            for act in (
-                world.end(name, DONE)
-                if isinstance(world.phase(name), Stopping)
-                else world.spawned(name) + world.ready(name)
-                if isinstance(world.phase(name), Starting)
-                else []
-            )
-        ]
-
-    assert (seen_stopped, seen_started) == (stopped, started)
-    assert isinstance(world.tree.course, Up)
-
-
-@pytest.mark.parametrize(
-    "reason",
+    ("auto", "restart", "reason", "is_last", "goes_down"),
     [
-        pytest.param(Unresponsive(30.0), id="unresponsive"),
-        pytest.param(StartTimeout(10.0), id="start timeout"),
-        pytest.param(NeverStarted("EAGAIN"), id="never started"),
-        pytest.param(Lost(), id="lost"),
+        pytest.param(*row, id=f"{row[0]}, {row[1]}, {row[2]}{', the last one' if row[3] else ''}")
+        for row in AUTO_SHUTDOWN
     ],
 )
-def test_no_other_reason_is_a_normal_end(reason: ExitReason) -> None:
-    world = World({"a": 0}, restart=TRANSIENT).up()
+def test_the_end_of_significant_children_takes_the_tree_down_as_in_otp(
+    auto: AutoShutdown, restart: RestartType, reason: str, is_last: bool, goes_down: bool
+) -> None:
+    special = {"b": {"restart": restart, "is_significant": True}, "c": {"restart": TRANSIENT, "is_significant": True}}
+    world = World({"a": 0, "b": 1, "c": 2}, special=special, auto_shutdown=auto).up()
+    if is_last:
+        world.without_auto_shutdown("c")
 
-    assert names(world.end("a", reason), Start) == ["a"]
+    actions = world.end_as("b", REASONS[reason])
+
+    assert [act for act in actions if isinstance(act, Complete)] == (
+        [Complete(child="b", reason=REASONS[reason])] if goes_down else []
+    )
+    follow(world, actions)
+    assert isinstance(world.tree.course, Down if goes_down else Up)
+    if isinstance(world.tree.course, Down):
+        assert world.tree.course.why == Complete(child="b", reason=REASONS[reason])
 
 
 def test_a_temporary_child_stopped_for_anothers_sake_does_not_come_back() -> None:

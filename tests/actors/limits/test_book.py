@@ -16,17 +16,18 @@ from covey.actors.limits.actions import (
     Pass,
     Refuse,
     Reject,
+    Renewed,
     Revoked,
     Ticked,
     Unwatch,
     Watch,
 )
-from covey.actors.limits.book import CUT_LINGER_S, Book
+from covey.actors.limits.book import CUT_LINGER_S, REMOTE_TTL_S, Book
 from covey.actors.limits.claim import Claim
 from covey.actors.limits.views import view_of
 from covey.protocol.ids import AgentId, BudgetKey, CallId, Incarnation
 from covey.protocol.messages.broker import Priority, Refusal
-from covey.protocol.peer import Owner, Peer
+from covey.protocol.peer import REMOTE, Owner, Peer
 from covey.storage.leases import LeaseGranted, Outstanding
 
 KEY = BudgetKey("zai:1")
@@ -35,6 +36,11 @@ KEY = BudgetKey("zai:1")
 def peer(number: int = 1, life: str = "") -> Peer:
     owner = Owner(pid=number, start_ticks=number, boot_id="boot")
     return Peer(role="client", name=f"client {number}", incarnation=Incarnation(f"inc_{number}{life}"), owner=owner)
+
+
+def distant(number: int = 1) -> Peer:
+    owner = Owner(pid=number, start_ticks=number, boot_id=f"{REMOTE}laptop:boot")
+    return Peer(role="client", name="far", incarnation=Incarnation(f"far_{number}"), owner=owner)
 
 
 def ask(
@@ -270,7 +276,7 @@ def test_a_successor_counts_what_is_outstanding_before_its_first_event() -> None
                 left.apply(LeaseGranted(lease=action.lease, in_flight=action.in_flight))
 
     successor = book_with(2)
-    watches = successor.restore(left)
+    watches = successor.restore(left, 1.0)
 
     assert watches == [Watch(peer(1).owner), Watch(peer(2).owner)]
     assert successor.decide(ask("c", peer(3)), 1.0) == [Watch(peer(3).owner)]
@@ -299,3 +305,77 @@ def test_a_revoked_agent_waits_no_longer_and_gets_nothing_any_more() -> None:
     assert refusals(actions) == [("b", Refusal.REVOKED)]
     assert refusals(book.decide(ask("d", agent="ag_1"), 3.0)) == [("d", Refusal.REVOKED)]
     assert grants(book.decide(GivenBack(CallId("a")), 4.0)) == ["c"]
+
+
+def test_a_process_of_another_host_is_not_watched_and_loses_its_slot_after_the_ttl_and_not_before() -> None:
+    book = book_with(1)
+    (grant,) = book.decide(ask("a", distant()), 0.0)
+    assert isinstance(grant, Grant)
+    book.decide(ask("b"), 0.0)
+
+    assert book.next_deadline() == REMOTE_TTL_S
+    assert book.decide(Ticked(), REMOTE_TTL_S - 0.001) == []
+    (lost,) = book.decide(Ticked(), REMOTE_TTL_S)
+
+    assert isinstance(lost, Lose)
+    assert grants(book.decide(Ticked(), REMOTE_TTL_S + CUT_LINGER_S)) == ["b"]
+
+
+def test_a_renewal_keeps_the_slots_of_another_host_for_as_long_again() -> None:
+    book = book_with(1, ask("a", distant()))
+
+    for at in (20.0, 40.0, 60.0):
+        assert book.decide(Renewed(distant().owner), at) == []
+
+    assert book.decide(Ticked(), 89.999) == []
+    assert [type(action) for action in book.decide(Ticked(), 90.0)] == [Lose]
+
+
+def test_a_renewal_that_comes_too_late_brings_nothing_back() -> None:
+    book = book_with(1, ask("a", distant()))
+
+    assert [type(action) for action in book.decide(Renewed(distant().owner), REMOTE_TTL_S)] == [Lose]
+    assert book.decide(Renewed(distant().owner), REMOTE_TTL_S + 1) == []
+    assert book.next_deadline() is None
+
+
+def test_a_waiter_of_another_host_that_is_not_heard_leaves_the_queue() -> None:
+    book = book_with(1, ask("a"), ask("b", distant()), ask("c"))
+
+    assert refusals(book.decide(Ticked(), REMOTE_TTL_S)) == [("b", Refusal.WITHDRAWN)]
+    assert grants(book.decide(GivenBack(CallId("a")), REMOTE_TTL_S)) == ["c"]
+
+
+def test_whoever_is_late_is_not_served_by_the_slot_of_a_silent_host() -> None:
+    book = Book({"zai": 2}, queue_bound=100)
+    book.decide(ask("a", distant(1)), 0.0)
+    book.decide(ask("b"), 0.0)
+    book.decide(ask("late", timeout_s=REMOTE_TTL_S), 0.0)
+    book.decide(ask("silent", distant(1)), 0.0)
+
+    actions = book.decide(Ticked(), REMOTE_TTL_S)
+
+    assert grants(actions) == []
+    assert refusals(actions) == [("silent", Refusal.WITHDRAWN), ("late", Refusal.TIMEOUT)]
+
+
+def test_a_successor_believes_in_other_hosts_from_its_own_start_on() -> None:
+    book = Book({"zai": 1})
+    (grant,) = book.decide(ask("a", distant(), hold_s=1000.0), 0.0)
+    assert isinstance(grant, Grant)
+    left = Outstanding()
+    left.apply(LeaseGranted(lease=grant.lease, in_flight=1))
+    successor = Book({"zai": 1})
+
+    assert successor.restore(left, 25.0) == []
+
+    assert successor.decide(Ticked(), 25.0 + REMOTE_TTL_S - 0.001) == []
+    assert [type(action) for action in successor.decide(Ticked(), 25.0 + REMOTE_TTL_S)] == [Lose]
+
+
+def test_a_process_of_another_host_that_has_nothing_is_forgotten() -> None:
+    book = book_with(1, ask("a", distant()))
+
+    book.decide(GivenBack(CallId("a")), 1.0)
+
+    assert book.next_deadline() is None

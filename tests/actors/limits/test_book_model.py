@@ -23,15 +23,16 @@ from covey.actors.limits.actions import (
     Pass,
     Refuse,
     Reject,
+    Renewed,
     Ticked,
     Unwatch,
     Watch,
 )
-from covey.actors.limits.book import CUT_LINGER_S, Book
+from covey.actors.limits.book import CUT_LINGER_S, REMOTE_TTL_S, Book
 from covey.actors.limits.claim import Claim
 from covey.protocol.ids import BudgetKey, CallId, Incarnation
 from covey.protocol.messages.broker import Priority, Refusal
-from covey.protocol.peer import Owner, Peer
+from covey.protocol.peer import REMOTE, Owner, Peer
 from covey.storage.leases import LeaseEnded, LeaseGranted, LifeBegan, Outstanding
 
 QUEUE_BOUND = 6
@@ -59,6 +60,8 @@ class BookMachine(RuleBasedStateMachine):
         self.lingering: dict[CallId, tuple[BudgetKey, float]] = {}
         self.watched: set[Owner] = set()
         self.dead: set[Owner] = set()
+        self.believed: dict[Owner, float] = {}
+        self.fresh: set[CallId] = set()
         self.made = 0
 
     # --- the world ---------------------------------------------------------------------------------------------------
@@ -71,6 +74,11 @@ class BookMachine(RuleBasedStateMachine):
     def connect(self) -> Peer:
         self.made += 1
         return self._peer(100 + self.made)
+
+    @rule(target=peers)
+    def connect_from_afar(self) -> Peer:
+        self.made += 1
+        return self._peer(100 + self.made, boot=f"{REMOTE}laptop:boot")
 
     @rule(
         target=asks,
@@ -131,6 +139,12 @@ class BookMachine(RuleBasedStateMachine):
         assert not [c for c in (*self.held.values(), *self.waiting.values()) if c.holder == peer]
 
     @rule(peer=peers)
+    def renew(self, peer: Peer) -> None:
+        self._decide(Renewed(peer.owner))
+        if peer.owner in self.believed:
+            self.believed[peer.owner] = self.now + REMOTE_TTL_S
+
+    @rule(peer=peers)
     def die(self, peer: Peer) -> None:
         self.dead.add(peer.owner)
         self._tell_deaths()
@@ -155,7 +169,8 @@ class BookMachine(RuleBasedStateMachine):
         self.waiting.clear()
         self.watched.clear()
         self.book = Book(self.limits, queue_bound=QUEUE_BOUND)
-        self._carry_out(self.book.restore(self.journal))
+        self._carry_out(self.book.restore(self.journal, self.now))
+        self.believed = {one.holder.owner: self.now + REMOTE_TTL_S for one in self.held.values() if _is_far(one)}
         self._tell_deaths()
         for claim in resent:
             if claim.holder.owner not in self.dead:
@@ -186,7 +201,15 @@ class BookMachine(RuleBasedStateMachine):
 
     @invariant()
     def everybody_who_has_something_is_watched(self) -> None:
-        assert {claim.holder.owner for claim in (*self.held.values(), *self.waiting.values())} <= self.watched
+        near = [claim for claim in (*self.held.values(), *self.waiting.values()) if not _is_far(claim)]
+        assert {claim.holder.owner for claim in near} <= self.watched
+
+    @invariant()
+    def everybody_from_afar_who_has_something_was_heard_lately(self) -> None:
+        far = {claim.holder.owner for claim in (*self.held.values(), *self.waiting.values()) if _is_far(claim)}
+        assert far == set(self.believed)
+        assert all(end > self.now for end in self.believed.values())
+        assert len(self.book._distant) == len(far)
 
     @invariant()
     def the_next_deadline_lies_ahead(self) -> None:
@@ -212,6 +235,7 @@ class BookMachine(RuleBasedStateMachine):
         is_known = claim.call in self.held or claim.call in self.waiting
         if not is_known:
             self.waiting[claim.call] = claim
+            self.fresh.add(claim.call)
         actions = self._decide(Asked(claim))
         self._tell_deaths()
         return actions
@@ -219,7 +243,19 @@ class BookMachine(RuleBasedStateMachine):
     def _decide(self, event: Event, *, cut: Collection[CallId] = ()) -> list[Action]:
         actions = self.book.decide(event, self.now)
         self._carry_out(actions, cut)
+        self._keep_believing(event)
         return actions
+
+    def _keep_believing(self, event: Event) -> None:
+        """Who asks for something new is heard; who has nothing is of no interest."""
+        far = {claim.holder.owner for claim in (*self.held.values(), *self.waiting.values()) if _is_far(claim)}
+        if isinstance(event, Asked) and _is_far(event.claim) and event.claim.call in self.fresh & self._calls():
+            self.believed[event.claim.holder.owner] = self.now + REMOTE_TTL_S
+        self.fresh.clear()
+        self.believed = {owner: end for owner, end in self.believed.items() if owner in far}
+
+    def _calls(self) -> set[CallId]:
+        return self.held.keys() | self.waiting.keys()
 
     def _carry_out(self, actions: list[Action], cut: Collection[CallId] = ()) -> None:
         for action in actions:
@@ -236,11 +272,12 @@ class BookMachine(RuleBasedStateMachine):
                 case End(lease=lease) | Overdue(lease=lease) | Lose(lease=lease):
                     claim = self.held.pop(lease.call)
                     assert not isinstance(action, Overdue) or lease.expires_at <= self.now
-                    assert not isinstance(action, Lose) or claim.holder.owner in self.dead
+                    assert not isinstance(action, Lose) or self._is_gone(claim.holder.owner)
                     self.journal.apply(LeaseEnded(call=lease.call))
                     if isinstance(action, Lose) or (isinstance(action, End) and lease.call in cut):
                         self.lingering[lease.call] = (lease.budget, self.now + CUT_LINGER_S)
                 case Watch(owner=owner):
+                    assert not owner.is_remote
                     assert owner not in self.watched
                     self.watched.add(owner)
                 case Unwatch(owner=owner):
@@ -264,9 +301,16 @@ class BookMachine(RuleBasedStateMachine):
             self.watched.discard(owner)
             self._decide(Died(owner))
 
-    def _peer(self, number: int) -> Peer:
-        owner = Owner(pid=number, start_ticks=1, boot_id="boot")
+    def _is_gone(self, owner: Owner) -> bool:
+        return self.believed.get(owner, self.now) <= self.now if owner.is_remote else owner in self.dead
+
+    def _peer(self, number: int, *, boot: str = "boot") -> Peer:
+        owner = Owner(pid=number, start_ticks=1, boot_id=boot)
         return Peer(role="client", name=f"p{number}", incarnation=Incarnation(f"inc{number}"), owner=owner)
+
+
+def _is_far(claim: Claim) -> bool:
+    return claim.holder.owner.is_remote
 
 
 def _line(claim: Claim) -> tuple[BudgetKey, Priority, str]:

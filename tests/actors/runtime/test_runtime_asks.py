@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import itertools
 import sys
 import threading
 
 import pytest
 
 from covey.actors.runtime.actor import LoopActor
+from covey.actors.runtime.dead_letters import DeadReason
 from covey.actors.runtime.errors import ActorDown, WouldDeadlock
 from covey.actors.runtime.exits import Crashed, Shutdown
 from covey.actors.runtime.ref import ActorRef
@@ -39,13 +41,38 @@ class Thrifty(Worker):
     cancel_abandoned = True
 
 
+class Thorough(Worker):
+    cancel_orphaned = False
+
+
+class Middle(LoopActor):
+    """Asks the one below for what it is told, the way it is told."""
+
+    def __init__(self, below: ActorRef, how: str) -> None:
+        self.below, self.how = below, how
+
+    async def on_receive(self, message: object) -> object:
+        match self.how:
+            case "own":
+                return self.own(self.ask_below(message), name="asks")
+            case "gather":
+                return await asyncio.gather(self.ask_below(message))
+            case "stray task":
+                self.task = asyncio.create_task(self.ask_below(message))  # nobody awaits it: an error of the user
+                return await asyncio.sleep(60)
+        return await self.ask_below(message)
+
+    async def ask_below(self, message: object) -> object:
+        return await self.below.ask(message, deadline_s=60)
+
+
 def test_an_ask_over_its_deadline_ends_and_the_late_reply_is_counted() -> None:
     async def main() -> None:
         ref = await Worker.start_ready(name="worker")
         with pytest.raises(AskTimeout, match=r"worker#\d+ did not answer int within 2 s"):
             await ref.ask(10, deadline_s=2)
         assert await ref.ask("after", deadline_s=60) == [10, ("done", False), "after"]
-        assert ref._cell.home.counts.late_replies == 1
+        assert ref._cell.home.dead_letters.count(DeadReason.LATE_REPLY) == 1
 
     run_virtual(main())
 
@@ -59,23 +86,34 @@ def test_an_abandoned_ask_that_waits_is_never_begun() -> None:
             await ref.ask("expired", deadline_s=1)
         cancelled.cancel()
         assert await ref.ask("wanted", deadline_s=60) == [10, ("done", True), "wanted"]
-        assert ref._cell.home.counts.unwanted == 2
+        assert ref._cell.home.dead_letters.count(DeadReason.UNWANTED) == 2
 
     run_virtual(main())
 
 
-@pytest.mark.parametrize("how", ["deadline", "cancelled"])
-def test_an_abandoned_ask_that_runs_is_cancelled_where_the_class_says_so_and_the_actor_lives(how: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "how", "is_cancelled"),
+    [
+        pytest.param(Worker, "deadline", False, id="over its deadline it runs on"),
+        pytest.param(Worker, "cancelled", True, id="its asker gone it does not"),
+        pytest.param(Thrifty, "deadline", True, id="cancel_abandoned: over its deadline it is cancelled"),
+        pytest.param(Thorough, "cancelled", False, id="not cancel_orphaned: its asker gone it runs on"),
+    ],
+)
+def test_what_becomes_of_a_running_ask_nobody_waits_for_is_the_classs_choice_and_the_actor_lives(
+    kind: type[Worker], how: str, is_cancelled: bool
+) -> None:
     async def main() -> None:
-        ref = await Thrifty.start_ready()
+        ref = await kind.start_ready()
         asked = asyncio.ensure_future(ref.ask(10, deadline_s=2 if how == "deadline" else 60))
         await asyncio.sleep(1)
         if how == "cancelled":
             asked.cancel()
         await asyncio.wait({asked})
         assert asked.cancelled() or isinstance(asked.exception(), AskTimeout)
-        assert await ref.ask("after", deadline_s=60) == [10, "cancelled", "after"]
-        assert asyncio.get_running_loop().time() < 3
+        outcome = "cancelled" if is_cancelled else ("done", False)
+        assert await ref.ask("after", deadline_s=60) == [10, outcome, "after"]
+        assert (asyncio.get_running_loop().time() < 3) is is_cancelled
 
     run_virtual(main())
 
@@ -98,23 +136,60 @@ def test_a_cancelled_ask_leaves_no_trace_in_the_turn_that_goes_on() -> None:
     run_virtual(main())
 
 
-def test_the_death_of_an_asker_cancels_the_work_down_the_line() -> None:
-    class Middle(LoopActor):
-        def __init__(self, below: ActorRef) -> None:
-            self.below = below
-
-        async def on_receive(self, message: object) -> object:
-            return await self.below.ask(message, deadline_s=60)
+@pytest.mark.parametrize(
+    ("how", "ends"),
+    [
+        *itertools.product(["handler", "gather", "stray task"], ["killed", "crashed", "its asker cancelled"]),
+        ("own", "killed"),
+        ("own", "crashed"),
+    ],
+)
+def test_the_end_of_an_asker_cancels_the_work_down_the_line(how: str, ends: str) -> None:
+    async def crash() -> None:
+        raise ValueError("beside")
 
     async def main() -> None:
-        bottom = await Thrifty.start_ready()
-        middle = await Middle.start_ready(bottom)
-        middle.tell(50)
+        bottom = await Worker.start_ready()
+        lower = await Middle.start_ready(bottom, "handler")
+        upper = await Middle.start_ready(lower, how)
+        asked = asyncio.ensure_future(upper.ask(50, deadline_s=60))
         await asyncio.sleep(1)
-        middle.kill()
+        match ends:
+            case "killed":
+                upper.kill()
+            case "crashed":
+                upper._cell.own(crash(), "beside")
+            case _:
+                asked.cancel()
+        await asyncio.wait({asked})
         assert await bottom.ask("after", deadline_s=1) == [50, "cancelled", "after"]
+        assert lower.is_alive()
+        assert upper.is_alive() is (ends == "its asker cancelled")
 
     run_virtual(main())
+
+
+def test_an_asker_that_ends_on_another_loop_cancels_the_work_for_it() -> None:
+    async def elsewhere(bottom: ActorRef, is_busy: threading.Event) -> None:
+        middle = await Middle.start_ready(bottom, "handler")
+        middle.tell(50)
+        assert await asyncio.to_thread(is_busy.wait, 5)
+        middle.kill()
+        await middle.stopped(deadline_s=5)
+
+    class Busy(Worker):
+        async def on_receive(self, message: object) -> object:
+            is_busy.set()
+            return await super().on_receive(message)
+
+    is_busy = threading.Event()
+
+    async def main() -> None:
+        bottom = await Busy.start_ready()
+        await asyncio.to_thread(lambda: asyncio.run(elsewhere(bottom, is_busy)))
+        assert await bottom.ask("after", deadline_s=5) == [50, "cancelled", "after"]
+
+    asyncio.run(main())
 
 
 def test_an_actor_asking_itself_is_refused_at_once() -> None:

@@ -12,7 +12,17 @@ import pytest
 from covey.actors.runtime.actor import LoopActor
 from covey.actors.runtime.dispatch import Dispatcher
 from covey.actors.runtime.errors import ActorDown, StartFailedError
-from covey.actors.runtime.exits import Crashed, ExitReason, Killed, Lost, Normal, Shutdown, StartFailed, StartPhase
+from covey.actors.runtime.exits import (
+    Crashed,
+    ExitReason,
+    Killed,
+    Lost,
+    Normal,
+    Shutdown,
+    Stale,
+    StartFailed,
+    StartPhase,
+)
 from covey.actors.runtime.ref import ActorRef, Down, whereis
 from covey.actors.runtime.virtual_time import run_virtual
 from covey.protocol.errors import AskTimeout, UsageError
@@ -133,6 +143,67 @@ def test_a_name_is_taken_while_its_actor_lives_and_the_first_one_does_not_notice
         assert second.incarnation > first.incarnation
         with pytest.raises(ActorDown):
             first.tell("for the first only")
+
+    run_virtual(main())
+
+
+def test_a_ref_of_an_earlier_life_is_stale_once_a_later_one_has_the_name() -> None:
+    async def main() -> None:
+        first = await Diary.start_ready([], name="one")
+        first.stop()
+        assert await first.stopped(deadline_s=1) == Shutdown()
+        with pytest.raises(ActorDown) as told:
+            first.tell("nobody has the name")
+        assert told.value.reason == Shutdown()
+
+        log: list[object] = []
+        second = await Diary.start_ready(log, name="one")
+        stale = Stale(successor=second.incarnation, ended=Shutdown())
+        with pytest.raises(ActorDown, match=f"belongs to incarnation {second.incarnation} now; it was stopped") as told:
+            first.tell("for the first only")
+        assert told.value.reason == stale
+        with pytest.raises(ActorDown) as told:
+            await first.ask("for the first only", deadline_s=1)
+        assert told.value.reason == stale
+        first.stop()
+        first.kill()
+        downs: list[Down] = []
+        first.watch(downs.append)
+        await asyncio.sleep(1)
+
+        assert downs == [Down(first, stale)]
+        assert (first.reason, await first.stopped(deadline_s=1)) == (Shutdown(), Shutdown())
+        assert log == ["on_start"]
+        assert second.is_alive()
+
+    run_virtual(main())
+
+
+def test_a_life_is_found_by_name_and_incarnation_and_never_a_later_one() -> None:
+    async def main() -> None:
+        first = await Diary.start_ready([], name="one")
+        assert whereis("one", first.incarnation) is first
+        first.stop()
+        await first.stopped(deadline_s=1)
+        assert whereis("one", first.incarnation) is None
+        second = await Diary.start_ready([], name="one")
+        assert whereis("one", first.incarnation) is None
+        assert whereis("one", second.incarnation) is second
+        assert whereis("one") is second
+
+    run_virtual(main())
+
+
+def test_a_successor_started_by_the_first_to_hear_makes_no_other_watcher_stale() -> None:
+    async def main() -> None:
+        downs: list[Down] = []
+        first = await Diary.start_ready([], name="one")
+        first.watch(lambda _: Diary._make(Dispatcher.here(), "one", ([],), {}).start(deadline_s=1))
+        first.watch(downs.append)
+        first.stop()
+        await first.stopped(deadline_s=1)
+        assert downs == [Down(first, Shutdown())]
+        assert whereis("one") is not None
 
     run_virtual(main())
 

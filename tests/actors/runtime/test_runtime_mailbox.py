@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from covey.actors.runtime.exits import Killed, Normal, Shutdown
-from covey.actors.runtime.mailbox import Envelope, Mailbox, Overflow, Put, Stop
+from covey.actors.runtime.mailbox import Envelope, Mailbox, Overflow, Put, Spill, Stop
 from covey.actors.runtime.monitor import Down
 from covey.actors.runtime.reply import ThreadReply
 
 DOWN = Down(ref=None, reason=Normal())  # type: ignore[arg-type]  # the mailbox does not look at it
 
 
-def asleep(limit: int = 3, overflow: Overflow = "reject") -> Mailbox:
-    box = Mailbox(limit, overflow)
+def asleep(limit: int = 3, overflow: Overflow = "reject", *, bytes_limit: int = 100) -> Mailbox:
+    box = Mailbox(limit, overflow, bytes_limit=bytes_limit)
     assert box.take() is None
     return box
 
@@ -33,8 +34,9 @@ def test_first_put_into_a_sleeping_mailbox_asks_for_a_turn_and_later_ones_do_not
 def test_full_mailbox_refuses_the_newest() -> None:
     box = asleep(limit=1)
     box.put(Envelope("first"))
+    second = Envelope("second")
 
-    assert box.put(Envelope("second")) == (Put.FULL, None)
+    assert box.put(second) == (Put.FULL, Spill("messages", 1, (second,)))
     assert len(box) == 1
 
 
@@ -43,7 +45,7 @@ def test_drop_oldest_hands_the_displaced_envelope_back() -> None:
     oldest = Envelope("oldest")
     box.put(oldest)
 
-    assert box.put(Envelope("newest")) == (Put.ACCEPTED, oldest)
+    assert box.put(Envelope("newest")) == (Put.ACCEPTED, Spill("messages", 1, (oldest,)))
 
 
 def test_coalesce_replaces_the_waiting_message_of_the_same_key_in_its_place() -> None:
@@ -54,6 +56,48 @@ def test_coalesce_replaces_the_waiting_message_of_the_same_key_in_its_place() ->
     assert box.put(Envelope("a2", key="a")) == (Put.ACCEPTED, None)
     assert box.put(Envelope("c1", key="c"))[0] is Put.FULL
     assert [box.take().message, box.take().message] == ["a2", "b1"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("overflow", ["reject", "coalesce"])
+def test_a_message_that_does_not_fit_by_bytes_is_handed_back_and_a_smaller_one_taken(overflow: Overflow) -> None:
+    box = asleep(overflow=overflow, bytes_limit=100)
+    box.put(Envelope("first", size=60))
+    large = Envelope("large", size=41)
+
+    assert box.put(large) == (Put.FULL, Spill("bytes", 100, (large,)))
+    assert box.put(Envelope("fits", size=40))[0] is Put.ACCEPTED
+    assert box.bytes_waiting == 100
+
+
+def test_drop_oldest_drops_as_many_as_the_bytes_of_the_newest_need() -> None:
+    box = asleep(limit=10, overflow="drop_oldest", bytes_limit=100)
+    waiting = [Envelope(n, size=30) for n in range(3)]
+    for envelope in waiting:
+        box.put(envelope)
+
+    assert box.put(Envelope("newest", size=70)) == (Put.ACCEPTED, Spill("bytes", 100, tuple(waiting[:2])))
+    assert box.bytes_waiting == 100
+
+
+def test_a_message_larger_than_the_mailbox_is_refused_and_nothing_is_dropped_for_it() -> None:
+    box = asleep(overflow="drop_oldest", bytes_limit=100)
+    box.put(Envelope("small", size=1))
+    huge = Envelope("huge", size=101)
+
+    assert box.put(huge) == (Put.FULL, Spill("bytes", 100, (huge,)))
+    assert len(box) == 1
+
+
+def test_coalesce_hands_a_newer_message_back_that_is_too_large_for_the_place_of_the_older() -> None:
+    box = asleep(overflow="coalesce", bytes_limit=100)
+    box.put(Envelope("a1", key="a", size=50))
+    box.put(Envelope("b1", key="b", size=40))
+    large = Envelope("a2", key="a", size=61)
+
+    assert box.put(large) == (Put.FULL, Spill("bytes", 100, (large,)))
+    assert box.put(Envelope("a3", key="a", size=60)) == (Put.ACCEPTED, None)
+    assert box.take().message == "a3"  # type: ignore[union-attr]
+    assert box.bytes_waiting == 40
 
 
 def test_stop_overtakes_downs_and_downs_overtake_user_mail() -> None:
@@ -68,21 +112,21 @@ def test_stop_overtakes_downs_and_downs_overtake_user_mail() -> None:
 
 
 def test_room_is_made_from_asks_nobody_waits_for() -> None:
-    box = asleep(limit=1)
+    box = asleep(limit=1, bytes_limit=100)
     reply = ThreadReply()
-    box.put(Envelope("abandoned", reply))
+    box.put(Envelope("abandoned", reply, size=100))
     reply.future.cancel()
     box.note_abandoned()
 
-    assert box.put(Envelope("wanted"))[0] is Put.ACCEPTED
-    assert len(box) == 1
+    assert box.put(Envelope("wanted", size=100))[0] is Put.ACCEPTED
+    assert (len(box), box.bytes_waiting) == (1, 100)
 
 
 def test_mail_the_actor_ordered_itself_passes_the_bound() -> None:
-    box = asleep(limit=1)
-    box.put(Envelope("user"))
+    box = asleep(limit=1, bytes_limit=10)
+    box.put(Envelope("user", size=10))
 
-    assert box.put_unbounded(Envelope("timer")) is Put.ACCEPTED
+    assert box.put_unbounded(Envelope("timer", size=10)) is Put.ACCEPTED
 
 
 def test_close_hands_back_what_waits_and_refuses_everything_after() -> None:
@@ -99,14 +143,24 @@ def test_close_hands_back_what_waits_and_refuses_everything_after() -> None:
     assert box.take() is None
 
 
+class Waiting(NamedTuple):
+    key: Hashable | None
+    message: int
+    size: int
+
+
 class MailboxModel(RuleBasedStateMachine):
     """Against a list: nothing lost, nothing invented, in order, within the bound, never asleep with mail."""
 
-    @initialize(limit=st.integers(1, 4), overflow=st.sampled_from(["reject", "drop_oldest", "coalesce"]))
-    def make(self, limit: int, overflow: Overflow) -> None:
-        self.box = Mailbox(limit, overflow)
-        self.limit, self.overflow = limit, overflow
-        self.user: list[tuple[Hashable, int]] = []
+    @initialize(
+        limit=st.integers(1, 4),
+        bytes_limit=st.integers(5, 12),
+        overflow=st.sampled_from(["reject", "drop_oldest", "coalesce"]),
+    )
+    def make(self, limit: int, bytes_limit: int, overflow: Overflow) -> None:
+        self.box = Mailbox(limit, overflow, bytes_limit=bytes_limit)
+        self.limit, self.bytes_limit, self.overflow = limit, bytes_limit, overflow
+        self.user: list[Waiting] = []
         self.downs = 0
         self.is_awake, self.is_stopping, self.is_closed = True, False, False
         self.sent = 0
@@ -115,27 +169,40 @@ class MailboxModel(RuleBasedStateMachine):
         assert put is (Put.ACCEPTED if self.is_awake else Put.WAKE)
         self.is_awake = True
 
-    @rule(key=st.sampled_from(["a", "b", None]))
-    def put(self, key: str | None) -> None:
+    def lacks(self, size: int) -> str | None:
+        if len(self.user) >= self.limit:
+            return "messages"
+        return "bytes" if sum(waiting.size for waiting in self.user) + size > self.bytes_limit else None
+
+    @rule(key=st.sampled_from(["a", "b", None]), size=st.integers(0, 6))
+    def put(self, key: str | None, size: int) -> None:
         self.sent += 1
-        key = key if self.overflow == "coalesce" else None
-        put, displaced = self.box.put(Envelope(self.sent, key=key))
-        same = [i for i, (known, _) in enumerate(self.user) if key is not None and known == key]
+        new = Waiting(key if self.overflow == "coalesce" else None, self.sent, size)
+        put, spill = self.box.put(Envelope(new.message, key=new.key, size=size))
+        same = [i for i, waiting in enumerate(self.user) if new.key is not None and waiting.key == new.key]
+        spilt = [envelope.message for envelope in spill.envelopes] if spill is not None else []
         if self.is_closed:
-            assert put is Put.CLOSED
-        elif same:
-            assert put is Put.ACCEPTED
-            self.user[same[0]] = (key, self.sent)
-        elif len(self.user) < self.limit:
+            assert (put, spilt) == (Put.CLOSED, [])
+        elif same and sum(w.size for w in self.user) - self.user[same[0]].size + size <= self.bytes_limit:
+            assert (put, spilt) == (Put.ACCEPTED, [])
+            self.user[same[0]] = new
+        elif not same and self.lacks(size) is None:
+            assert spilt == []
             self.expect_woken(put)
-            self.user.append((key, self.sent))
-        elif self.overflow == "drop_oldest":
-            assert displaced is not None
-            assert displaced.message == self.user.pop(0)[1]
+            self.user.append(new)
+        elif self.overflow == "drop_oldest" and size <= self.bytes_limit:
+            assert spill is not None
+            assert spill.unit == self.lacks(size)
+            displaced = []
+            while self.lacks(size):
+                displaced.append(self.user.pop(0).message)
+            assert spilt == displaced
             self.expect_woken(put)
-            self.user.append((key, self.sent))
+            self.user.append(new)
         else:
-            assert put is Put.FULL
+            assert spill is not None
+            assert spill.unit == ("bytes" if same else self.lacks(size))
+            assert (put, spilt) == (Put.FULL, [new.message])
 
     @rule()
     def put_down(self) -> None:
@@ -165,7 +232,7 @@ class MailboxModel(RuleBasedStateMachine):
             self.downs -= 1
         elif self.user:
             assert isinstance(taken, Envelope)
-            assert taken.message == self.user.pop(0)[1]
+            assert taken.message == self.user.pop(0).message
         else:
             assert taken is None
             self.is_awake = False
@@ -173,7 +240,7 @@ class MailboxModel(RuleBasedStateMachine):
     @rule()
     def close(self) -> None:
         left = self.box.close(Killed())
-        assert [envelope.message for envelope in left] == [message for _, message in self.user]
+        assert [envelope.message for envelope in left] == [waiting.message for waiting in self.user]
         self.user, self.downs = [], 0
         self.is_stopping, self.is_closed = False, True
 
@@ -181,6 +248,7 @@ class MailboxModel(RuleBasedStateMachine):
     def holds_no_more_than_its_bound(self) -> None:
         if hasattr(self, "box"):
             assert len(self.box) == len(self.user) <= self.limit
+            assert self.box.bytes_waiting == sum(waiting.size for waiting in self.user) <= self.bytes_limit
 
 
 TestMailboxModel = MailboxModel.TestCase

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from covey.actors.runtime.errors import ActorDown, PoolFull
+from covey.actors.runtime.actor import LoopActor
+from covey.actors.runtime.errors import ActorDown, PoolFull, WorkCancelled
 from covey.actors.runtime.exits import Crashed, ExitReason, Killed
 from covey.actors.runtime.pool import BlockingPool, PoolActor
 
@@ -132,6 +133,51 @@ def test_a_kill_waits_for_the_thread_up_to_the_deadline_before_on_stop() -> None
         gate.set()
         assert await ref.stopped(deadline_s=5) == Killed()
         assert log == ["covey-pool", Killed()]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ends", ["killed", "its asker cancelled"])
+def test_a_thread_that_waits_for_an_answer_nobody_needs_is_told_and_the_work_cancelled(ends: str) -> None:
+    is_busy = threading.Event()
+    outcomes: list[object] = []
+
+    class Bottom(LoopActor):
+        def __init__(self) -> None:
+            self.log: list[str] = []
+
+        async def on_receive(self, message: object) -> object:
+            if message == "work":
+                is_busy.set()
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    self.log.append("cancelled")
+                    raise
+            return list(self.log)
+
+    async def main() -> None:
+        bottom = await Bottom.start_ready()
+        ref = await type("Patient", (Blocking,), {"stop_deadline_s": 60.0}).start_ready()
+
+        def handler() -> None:
+            for message in ("work", "more"):
+                try:
+                    bottom.ask_blocking(message, deadline_s=60)
+                except WorkCancelled as told:
+                    outcomes.append(told)
+
+        asked = asyncio.ensure_future(ref.ask(handler, deadline_s=60))
+        assert await asyncio.to_thread(is_busy.wait, 5)
+        if ends == "killed":
+            ref.kill()
+            assert await ref.stopped(deadline_s=5) == Killed()
+        else:
+            asked.cancel()
+            assert await ref.ask("next", deadline_s=5) == "next"
+        await asyncio.wait({asked})
+        assert await bottom.ask("after", deadline_s=5) == ["cancelled"]
+        assert [type(outcome) for outcome in outcomes] == [WorkCancelled] * 2
 
     asyncio.run(main())
 

@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from covey.actors.runtime.actor import LoopActor
+from covey.actors.runtime.dispatch import Dispatcher
 from covey.actors.runtime.errors import ActorDown
 from covey.actors.runtime.exits import Crashed, ExitReason, Normal, Shutdown
 from covey.actors.runtime.ref import ActorRef
+from covey.actors.runtime.steps import KINDS_LIMIT, LAST_SLOW, Meter, SlowStep
 from covey.actors.runtime.virtual_time import VirtualTimeLoop, run_virtual
 from covey.protocol.errors import MailboxFull
 
@@ -202,6 +204,40 @@ def test_a_full_mailbox_hands_the_message_back_and_accepts_again_when_there_is_r
     run_virtual(main())
 
 
+def test_a_mailbox_full_by_bytes_says_so_and_hands_the_message_back() -> None:
+    class Small(Script):
+        mailbox_bytes_limit = 1_000
+
+    async def main() -> None:
+        ref = await Small.start_ready()
+        ref.tell("a" * 500)
+        with pytest.raises(MailboxFull, match=r"is full \(1000 bytes\)") as told:
+            ref.tell("b" * 500)
+        assert (told.value.unit, told.value.message) == ("bytes", "b" * 500)
+        ref.tell("c")
+        assert await ref.ask(lambda actor: list(actor.seen), deadline_s=1) == ["a" * 500, "c"]
+
+    run_virtual(main())
+
+
+def test_the_class_says_what_a_message_weighs() -> None:
+    class Weighing(Script):
+        mailbox_bytes_limit = 10
+
+        def message_bytes(self, message: object) -> int:
+            return message if isinstance(message, int) else 0
+
+    async def main() -> None:
+        ref = await Weighing.start_ready()
+        ref.tell(6)
+        with pytest.raises(MailboxFull):
+            ref.tell(5)
+        ref.tell("as long as you like" * 1_000)
+        ref.tell(4)
+
+    run_virtual(main())
+
+
 def test_an_ask_dropped_as_the_oldest_is_told_so() -> None:
     class Newest(Script):
         mailbox_limit = 1
@@ -261,12 +297,31 @@ def test_a_step_over_100_ms_is_logged_with_actor_and_message(shape: str, caplog:
     async def main() -> int:
         ref = await Blocking.start_ready(name="blocker")
         await ref.ask(shape, deadline_s=60)
-        return ref._cell.home.meter.slow
+        slow = SlowStep(actor="blocker", during=during, blocked_ms=pytest.approx(250), age_s=pytest.approx(0))
+        view = Dispatcher.here().view().steps
+        assert (view.by_message, view.worst, view.last) == ({during: 1}, slow, (slow,))
+        return view.slow
 
+    during = "digest" if shape == "own" else "str"
     with caplog.at_level(logging.WARNING):
         assert run_virtual(main()) == 1
-    during = "digest" if shape == "own" else "str"
     assert f"step_slow actor=blocker during={during} blocked_ms=250" in caplog.text
+
+
+def test_slow_steps_are_remembered_within_bounds() -> None:
+    now = 0.0
+    meter = Meter(lambda: now)
+    for n in range(3 * KINDS_LIMIT):
+        meter.begin("worker", f"task-{n}")
+        now += 0.2 if n != 7 else 0.5
+        meter.end()
+
+    view = meter.view()
+
+    assert (view.slow, len(view.last), len(view.by_message)) == (3 * KINDS_LIMIT, LAST_SLOW, KINDS_LIMIT + 1)
+    assert view.by_message["others"] == 2 * KINDS_LIMIT
+    assert view.worst is not None
+    assert (view.worst.during, view.worst.blocked_ms) == ("task-7", pytest.approx(500))
 
 
 def test_waiting_is_not_blocking() -> None:

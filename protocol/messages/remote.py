@@ -1,0 +1,14 @@
+"""What programs on other hosts may ask: all that a client of this host asks for itself, nothing that is the tree's.
+
+The replies are those of the conversations these are taken from.
+"""
+
+from __future__ import annotations
+
+from .broker import Acquire, BudgetsQuery, PolicyQuery, Release, ReleaseAll, Renew
+from .fleet import AgentsQuery, AwaitAgent, Spawn, StatusQuery, StopAgents
+from .ledger import LedgerRequest
+
+RemoteRootRequest = Spawn | AwaitAgent | StopAgents | AgentsQuery | StatusQuery
+RemoteBrokerRequest = Acquire | Release | ReleaseAll | Renew | BudgetsQuery | PolicyQuery
+RemoteLedgerRequest = LedgerRequest
