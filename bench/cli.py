@@ -16,6 +16,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
 BENCHES: Final[Mapping[str, Command]] = {
     "provider": Command("covey.bench.provider", "serve the simulated provider on loopback until SIGTERM"),
     "link": Command("covey.bench.link", "what a link between two processes costs, beside bare sockets"),
+    "actors": Command("covey.bench.actors", "what actors cost beside bare queues and tasks: idle, asked, stopped"),
     "fanout": Command("covey.bench.fanout", "run many children at once: wall time, threads, memory"),
 }
 

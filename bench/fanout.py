@@ -32,10 +32,12 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
 
     from .fanout_run import measure
+
+    seen = asyncio.run(measure(children=args.children, limit=args.limit or args.children, think_s=args.think_s))
+    # Afterwards: what prints the report is no part of what is measured.
     from .machine import describe
     from .report import Report, at_least, at_most, emit
 
-    seen = asyncio.run(measure(children=args.children, limit=args.limit or args.children, think_s=args.think_s))
     bounds = [
         at_least("children_ok", seen.children_ok, args.children),
         at_most("wall_per_ideal_ratio", seen.wall_s / seen.ideal_s, IDEAL_RATIO),

@@ -37,9 +37,7 @@ def run(args: argparse.Namespace) -> int:
         at_most("tells_lost", seen.tells_lost, 0),
         at_most("reconnect_p50_ms", median(seen.reconnects) * 1000, RECONNECT_MS),
     )
-    report = Report(
-        bench="link", machine=describe(), results=_results(seen, plan), floors=_floors(seen), bounds=bounds
-    )
+    report = Report(bench="link", machine=describe(), results=_results(seen, plan), floors=_floors(seen), bounds=bounds)
     return emit(report, args.json)
 
 

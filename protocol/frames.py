@@ -9,6 +9,7 @@ of its life. `next_seq` in a greeting says where the new session begins; whateve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ class Hello(Wire, frozen=True, kw_only=True, tag="hello"):
 
     version: int
     peer: Peer
+    link: int = 0
+    """Which link of that process this is: a later one has a higher number, and ids of its own."""
     attempt: int = 0
     """Rises with each hello; the welcome repeats it, so an answer to an older hello is known as such."""
     next_seq: int = 1
@@ -104,8 +107,14 @@ class Bye(Wire, frozen=True, kw_only=True, tag="bye"):
 Numbered = Ask | Reply | Tell | Credit
 Frame = Hello | Welcome | Stranger | Numbered | Ping | Pong | Bye
 
+MAX_BUNDLE_BYTES: Final = 64 * 1024
+"""Frames that are sent in one turn travel as one message, up to this size; a larger frame travels alone."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)
+_SMALL_MAP: Final = 0x80
+"""How MessagePack begins a map of less than 16 fields, which every frame is."""
+_bundles = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def encode(message: Wire) -> bytes:
@@ -113,7 +122,22 @@ def encode(message: Wire) -> bytes:
     return _encoder.encode(message)
 
 
-def decode_frame(data: bytes) -> Frame:
+def bundle(frames: Sequence[bytes]) -> bytes:
+    """Several frames as one message: for ZeroMQ and for the loop, the price is by the message."""
+    return frames[0] if len(frames) == 1 else _encoder.encode([msgspec.Raw(frame) for frame in frames])
+
+
+def unbundle(data: bytes) -> Sequence[bytes | msgspec.Raw]:
+    """The frames in a message, not looked at any further; raises `ProtocolError`."""
+    if data and data[0] & 0xF0 == _SMALL_MAP:
+        return (data,)
+    try:
+        return _bundles.decode(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as exc:
+        raise ProtocolError(f"neither a frame nor a bundle of frames: {exc}") from None
+
+
+def decode_frame(data: bytes | msgspec.Raw) -> Frame:
     """The frame in `data`; raises `ProtocolError` for anything else, however hostile."""
     try:
         return _decoder.decode(data)

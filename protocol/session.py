@@ -45,12 +45,10 @@ MAX_BODY_BYTES: Final = frames.MAX_FRAME_BYTES - 1024
 class Session:
     """One side of a session. Methods that send return the frames to put on the wire, in order.
 
-    `first_attempt` tells the hellos of several openers of one peer apart: a later one has to begin higher.
+    `link` tells the openers of one process apart: a later one needs a higher number, because its ids begin anew.
     """
 
-    def __init__(
-        self, me: Peer, *, opens: bool, first_attempt: int = 1, window: int = WINDOW, asks: Asks | None = None
-    ) -> None:
+    def __init__(self, me: Peer, *, opens: bool, link: int = 0, window: int = WINDOW, asks: Asks | None = None) -> None:
         self._me = me
         self._table = OPENER if opens else ACCEPTOR
         self._opens = opens
@@ -58,8 +56,9 @@ class Session:
         self.is_open = False
         """Whether frames come and go."""
         self._is_leaving = False
-        self._attempt = first_attempt - 1
-        self._asks = asks or Asks()
+        self._link = link
+        self._attempt = 0
+        self._asks = asks if asks is not None else Asks()
         self._allowance = Allowance()
         self._window = Window(window)
         self._last_sent = 0
@@ -69,6 +68,8 @@ class Session:
         self._heard_at: float | None = None
         self._was_estranged = False
         self.peer: Peer | None = None
+        self.generation = 0
+        """Counts the peers we had: an ask of an earlier one is not to be answered to a later one."""
         self.late_replies = 0
         """Answers to asks that were given up meanwhile."""
         self.dropped_tells = 0
@@ -138,7 +139,8 @@ class Session:
         self._answers.keep(ask_id, body)
         if not self.is_open:
             return self._settled()
-        return [self._reply_frame(ask_id, body), *self._settled()]
+        out = [self._reply_frame(ask_id, body)]
+        return [*out, *self._settled()] if self._is_leaving else out
 
     def tell(self, body: bytes) -> list[bytes]:
         """Tell the peer; dropped (and counted) unless the session is open and has room for it."""
@@ -174,7 +176,7 @@ class Session:
 
     # --- what the peer does --------------------------------------------------------------------------------------
 
-    def receive(self, data: bytes, now: float) -> tuple[list[Event], list[bytes]]:
+    def receive(self, data: bytes | msgspec.Raw, now: float) -> tuple[list[Event], list[bytes]]:
         """Take one frame: what happened, and what is to be sent. After a `ProtocolError` nothing has changed."""
         frame = frames.decode_frame(data)
         match frame:
@@ -194,7 +196,7 @@ class Session:
                 if not self._asks.end(ask_id):
                     self.late_replies += 1
                     return NO_EVENTS, NOTHING
-                return [Answered(ask_id, bytes(body))], self._settled()
+                return [Answered(ask_id, bytes(body))], self._settled() if self._is_leaving else NOTHING
             case frames.Ask(id=ask_id, body=body):
                 return self._asked(ask_id, bytes(body))
             case frames.Tell(body=body):
@@ -294,6 +296,7 @@ class Session:
         hello = frames.Hello(
             version=frames.VERSION,
             peer=self._me,
+            link=self._link,
             attempt=self._attempt,
             next_seq=self._last_sent + 1,
             window=self._window.size,
@@ -303,9 +306,11 @@ class Session:
     def _greeted(self, hello: frames.Hello) -> tuple[list[Event], list[bytes]]:
         _check_version(hello.version)
         self._check_step(Step.HELLO)
-        if self._state is State.CLOSED or (self.peer is not None and hello.attempt <= self._attempt):
-            return NO_EVENTS, NOTHING  # too late, or a copy of one that was answered
-        self._attempt = hello.attempt
+        is_copy = self.peer is not None and (hello.link, hello.attempt) <= (self._link, self._attempt)
+        if self._state is State.CLOSED or is_copy:
+            return NO_EVENTS, NOTHING
+        is_other_link = hello.link != self._link
+        self._link, self._attempt = hello.link, hello.attempt
         welcome = frames.Welcome(
             version=frames.VERSION,
             peer=self._me,
@@ -313,23 +318,24 @@ class Session:
             next_seq=self._last_sent + 1,
             window=self._window.size,
         )
-        return self._open(Step.HELLO, hello, [frames.encode(welcome)])
+        return self._open(Step.HELLO, hello, [frames.encode(welcome)], is_other_link=is_other_link)
 
     def _welcomed(self, welcome: frames.Welcome) -> tuple[list[Event], list[bytes]]:
         _check_version(welcome.version)
         self._check_step(Step.WELCOME)
         if self._state not in _GREETING or welcome.attempt != self._attempt:
             return NO_EVENTS, NOTHING  # an answer to an older hello
-        return self._open(Step.WELCOME, welcome, NOTHING)
+        return self._open(Step.WELCOME, welcome, NOTHING, is_other_link=False)
 
     def _open(
-        self, step: Step, greeting: frames.Hello | frames.Welcome, first: list[bytes]
+        self, step: Step, greeting: frames.Hello | frames.Welcome, first: list[bytes], *, is_other_link: bool
     ) -> tuple[list[Event], list[bytes]]:
-        is_new_life = self.peer is None or self.peer.incarnation != greeting.peer.incarnation
+        is_new_life = is_other_link or self.peer is None or self.peer.incarnation != greeting.peer.incarnation
         self._step(step)
         self.peer = greeting.peer
         self._was_estranged = False
         if is_new_life:
+            self.generation += 1
             self._in_work.clear()
             self._answers.clear()
         self._expected = greeting.next_seq
@@ -350,7 +356,7 @@ class Session:
 
     def _settled(self) -> list[bytes]:
         """The goodbye, once a session that drains has nothing left to do."""
-        if not self._is_leaving or self._asks or self._in_work:
+        if not self._is_leaving or len(self._asks) or self._in_work:
             return NOTHING
         was_open = self.is_open
         self._step(Step.SETTLED)

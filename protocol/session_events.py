@@ -8,7 +8,7 @@ from .peer import Peer
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The session is open. `is_new_life`: the peer is not the process we spoke with before (or the first one)."""
+    """The session is open. `is_new_life`: the peer is not the one we spoke with before (or the first one)."""
 
     peer: Peer
     is_new_life: bool

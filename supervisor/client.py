@@ -52,12 +52,10 @@ from ..protocol.settings import ModelSettings
 from ..protocol.usage import Usage
 from ..storage.outbox import Outbox
 from ..storage.owners import me
+from .doors import Door, HomeDoor, network_door
 from .handles import Agent, AsyncAgent, Slot
-from .doors import Door, HomeDoor, NetworkDoor
 from .home import Home
-from .keys import public_key, read_pair
 from .link import Link
-from .network import NetworkAddress
 from .records import Records
 from .reports import usage_from
 from .running import running_root
@@ -124,12 +122,7 @@ class AsyncFleet:
 
         Raises `KeyRefused`, `FleetUnreachable`, and what is wrong with the arguments.
         """
-        door = NetworkDoor(
-            NetworkAddress.parse(address),
-            server_key=public_key(str(server_key)),
-            own=read_pair(Path(key_file).expanduser()),
-            spool=Path(spool or Home.locate().path / "remote").expanduser().absolute(),
-        )
+        door = network_door(address, server_key=server_key, key_file=key_file, spool=spool)
         try:
             return await cls._enter(door, name=name, timeout_s=timeout_s)
         except AskTimeout:
@@ -258,7 +251,7 @@ class AsyncFleet:
             goal=goal,
             context=context,
             model=ModelSettings(provider="", name=model) if model else None,
-            workspace=_absolute(workspace),
+            workspace=self._door.workspace(workspace),
             tools=tools,
             tree=agent,
             max_turns=max_turns or 0,
@@ -502,10 +495,6 @@ class Fleet:
     def status(self, *, deadline_s: float = 1.0) -> Status:
         """Processes, budgets, agents and the ledger, as they are now."""
         return self._portal.call(self._fleet.status(deadline_s=deadline_s))
-
-
-def _absolute(workspace: str | Path | None) -> str:
-    return str(Path(workspace or Path.cwd()).resolve())
 
 
 async def _join(home: str | Path | None, *, start: bool, name: str, timeout_s: float) -> AsyncFleet:

@@ -11,13 +11,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 import zmq
 
-from ..protocol.errors import AskTimeout, CoveyError, NoFleet
+from ..protocol.errors import AskTimeout, CoveyError, KeyRefused, NoFleet, UsageError
 from ..protocol.ids import Incarnation
 from ..protocol.messages.broker import Renew
 from ..protocol.messages.ledger import Append, Committed, LedgerReply
@@ -25,7 +24,7 @@ from ..protocol.peer import Peer
 from ..storage.logs import log_event
 from ..storage.orphans import Orphan, adopt
 from .home import SOCKET_NAMES, Home, RootInfo, make_private
-from .keys import Pair, fingerprint_of
+from .keys import Pair, fingerprint_of, public_key, read_pair
 from .link import Link
 from .network import NetworkAddress
 from .presence import socket_path
@@ -57,6 +56,10 @@ class Door(Protocol):
 
     def watch(self, on_lost: Callable[[], None]) -> None:
         """Call `on_lost` once when the fleet is gone."""
+        ...
+
+    def workspace(self, said: str | Path | None) -> str:
+        """The absolute path of an agent's workspace, where the fleet runs; raises `UsageError`."""
         ...
 
     async def settle_in(self, context: Context, broker: Link, *, me: Peer, ttl_s: float) -> None:
@@ -101,6 +104,9 @@ class HomeDoor:
 
         loop.add_reader(self._root_pidfd, died)
 
+    def workspace(self, said: str | Path | None) -> str:
+        return str(Path(said or Path.cwd()).resolve())
+
     async def settle_in(self, context: Context, broker: Link, *, me: Peer, ttl_s: float) -> None:
         """Nothing: the kernel knows that we live, and the ledger adopts what we leave behind."""
 
@@ -109,6 +115,18 @@ class HomeDoor:
             asyncio.get_running_loop().remove_reader(self._root_pidfd)
             os.close(self._root_pidfd)
             self._root_pidfd = -1
+
+
+def network_door(
+    address: str, *, server_key: str | Path, key_file: str | Path, spool: str | Path | None = None
+) -> NetworkDoor:
+    """The door that is meant, from what people write; raises `UsageError` and `KeyProblem`."""
+    return NetworkDoor(
+        NetworkAddress.parse(address),
+        server_key=public_key(str(server_key)),
+        own=read_pair(Path(key_file).expanduser()),
+        spool=Path(spool or Home.locate().path / "remote").expanduser().absolute(),
+    )
 
 
 class NetworkDoor:
@@ -139,6 +157,11 @@ class NetworkDoor:
     def watch(self, on_lost: Callable[[], None]) -> None:
         self._on_lost = on_lost
 
+    def workspace(self, said: str | Path | None) -> str:
+        if said is None or not Path(said).is_absolute():
+            raise UsageError(f"workspace has to be an absolute path on the host of the fleet, not {said}")
+        return str(said)
+
     async def settle_in(self, context: Context, broker: Link, *, me: Peer, ttl_s: float) -> None:
         """Say that we live, again and again; deliver what earlier lives of this host could not."""
         loop = asyncio.get_running_loop()
@@ -161,15 +184,19 @@ class NetworkDoor:
         while loop.time() - heard < ttl_s:
             await asyncio.sleep(max(0.0, said + period_s - loop.time()))
             said = loop.time()
-            with suppress(AskTimeout):
+            try:
                 await broker.ask(Renew(), timeout_s=period_s)
                 # Counted from the question: the broker counts from some later moment.
                 heard = said
+            except AskTimeout:
+                continue
+            except KeyRefused:
+                return  # which every link learns for itself
         log_event(log, "fleet_unreachable", level=logging.ERROR, address=self.where, silent_s=ttl_s)
         self._on_lost()
 
     async def _deliver(self, context: Context, me: Peer) -> None:
-        for orphan in await asyncio.to_thread(lambda: list(adopt(self._outbox))):
+        for orphan in adopt(self._outbox):
             try:
                 await self._deliver_one(context, me, orphan)
             except CoveyError as error:

@@ -143,7 +143,7 @@ class _Porter:
             data, self._data = self._data, None
             return data
         while True:
-            parts = cast("list[zmq.Frame]", self._socket.recv_multipart(flags | NOBLOCK, copy=False))
+            parts = self._socket.recv_multipart(flags | NOBLOCK, copy=False)
             if len(parts) == 2:
                 self._data = _introduce(parts[1])
                 return parts[0].bytes
@@ -158,21 +158,27 @@ class _Porter:
         self._socket.close(linger)
 
 
-def _introduce(frame: zmq.Frame) -> bytes:
-    """What the peer says; in its hello, who it is according to its key."""
-    data = frame.bytes
+def _introduce(message: zmq.Frame) -> bytes:
+    """What the peer says; in a hello, wherever it stands, who it is according to its key."""
+    data = message.bytes
     try:
-        said = frames.decode_frame(data)
+        said = [frames.decode_frame(frame) for frame in frames.unbundle(data)]
     except ProtocolError:
-        return data  # the hub complains
-    if not isinstance(said, frames.Hello):
+        # The hub refuses it as well, but maybe not the first part of it.
+        return b""
+    if not any(isinstance(frame, frames.Hello) for frame in said):
         return data
-    return frames.encode(msgspec.structs.replace(said, peer=remote_peer(said.peer, str(frame["User-Id"]))))
+    key = str(message["User-Id"])
+    return frames.bundle([frames.encode(_renamed(frame, key)) for frame in said])
+
+
+def _renamed(frame: frames.Frame, key: str) -> frames.Frame:
+    if not isinstance(frame, frames.Hello):
+        return frame
+    return msgspec.structs.replace(frame, peer=remote_peer(frame.peer, key))
 
 
 def remote_peer(said: Peer, key: str) -> Peer:
     """Who this is, by the name of its key: a client, and nobody of this host."""
-    owner = Owner(
-        pid=said.owner.pid, start_ticks=said.owner.start_ticks, boot_id=f"{REMOTE}{key}:{said.owner.boot_id}"
-    )
+    owner = Owner(pid=said.owner.pid, start_ticks=said.owner.start_ticks, boot_id=f"{REMOTE}{key}:{said.owner.boot_id}")
     return Peer(role="client", name=f"{said.name}@{key}", incarnation=said.incarnation, owner=owner)

@@ -17,11 +17,12 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 import zmq
 
 from ..actors.ports import PeerLeft, Request
 from ..protocol.errors import AskTimeout, CoveyError, ProtocolError, RemoteError
-from ..protocol.frames import BodyDecoder
+from ..protocol.frames import BodyDecoder, unbundle
 from ..protocol.ids import Incarnation
 from ..protocol.messages.base import Failed, Wire
 from ..protocol.peer import Peer
@@ -144,6 +145,7 @@ class Hub:
         if self._socket.closed:
             return
         for line in self._lines.values():
+            line.out.flush()
             self._end(line)
         self._lines.clear()
         self._pump.close()
@@ -151,14 +153,24 @@ class Hub:
 
     # --- the wire ------------------------------------------------------------------------------------------------
 
-    def _take(self) -> None:
-        identity, data = self._socket.recv(NOBLOCK), self._socket.recv(NOBLOCK)
+    def _take(self) -> int:
+        identity, message = self._socket.recv(NOBLOCK), self._socket.recv(NOBLOCK)
         if self._socket.getsockopt(_RCVMORE):
             self._refuse_rest(identity)
-            return
+            return 1
+        try:
+            parts = unbundle(message)
+        except ProtocolError as exc:
+            self._complain(identity, str(exc))
+            return 1
+        for frame in parts:
+            self._received(identity, frame)
+        return len(parts)
+
+    def _received(self, identity: bytes, frame: bytes | msgspec.Raw) -> None:
         line = self._lines.get(identity) or self._new_line(identity)
         try:
-            events, out = line.session.receive(data, self._loop.time())
+            events, out = line.session.receive(frame, self._loop.time())
         except ProtocolError as exc:
             self._complain(identity, str(exc))
             return
@@ -181,22 +193,22 @@ class Hub:
         if len(self._lines) >= MAX_STRANGERS:
             self._sweep()
 
-        def put(frame: bytes) -> None:
+        def put(message: bytes) -> None:
             try:
                 self._socket.send(identity, NOBLOCK_MORE)
-                self._socket.send(frame, NOBLOCK)
+                self._socket.send(message, NOBLOCK)
             except zmq.Again:
                 raise
             except zmq.ZMQError as exc:
+                # Not connected now: when it comes back it says hello, and both sides repeat what is unanswered.
                 if exc.errno != zmq.EHOSTUNREACH:
                     raise
-                return  # not connected now: when it comes back it says hello, and both sides repeat what is unanswered
-            self._pump.after_send(is_busy=True)
 
         def overflowed(dropped: int) -> None:
             log_event(log, "hub_peer_does_not_read", level=logging.ERROR, peer=_text(identity), dropped=dropped)
 
-        line = _Line(Session(self._me, opens=False), Outflow(put, self._loop, overflowed))
+        out = Outflow(put, loop=self._loop, at_turn_end=self._pump.at_turn_end, on_overflow=overflowed)
+        line = _Line(Session(self._me, opens=False), out)
         self._lines[identity] = line
         return line
 
@@ -220,9 +232,11 @@ class Hub:
     def _asked(self, identity: bytes, line: _Line, ask_id: int, body: bytes) -> None:
         peer = line.session.peer
         assert peer is not None, "an open session knows its peer"
+        generation = line.session.generation
 
         def reply(message: Wire) -> None:
-            if not self._socket.closed and self._lines.get(identity) is line:
+            is_theirs = self._lines.get(identity) is line and line.session.generation == generation
+            if is_theirs and not self._socket.closed:
                 _send(line, line.session.reply(ask_id, body_of(message)))
 
         try:

@@ -1,8 +1,8 @@
 """Keys for other hosts: the fleet's own pair, and the public keys of the clients that may come in.
 
 In `<home>/keys` (0700): `server.public` and `server.secret` (0600), and `clients/<name>.public` for each client that is
-allowed. A file holds one key in Z85 on one line. A secret is never printed, logged or sent, and one that others can
-read is refused.
+allowed. A file holds one key in Z85 on one line, a secret behind `covey-secret:`, so that it is never taken for a
+public one. A secret is never printed, logged or sent, and one that others can read is refused.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ KEY_LENGTH: Final = 40
 SERVER: Final = "server"
 PUBLIC: Final = ".public"
 SECRET: Final = ".secret"
+MARK: Final = b"covey-secret:"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _Z85: Final = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
@@ -81,9 +82,10 @@ def read_pair(file: Path) -> Pair:
             raise KeyProblem(str(file), f"belongs to user {found.st_uid}, not to you ({os.geteuid()})")
         if found.st_mode & 0o077:
             raise KeyProblem(str(file), f"can be read by others (mode {stat.S_IMODE(found.st_mode):04o}); make it 0600")
-        secret = opened.read(KEY_LENGTH + 2).rstrip(b"\r\n")
-    if not _Z85.fullmatch(secret.decode("ascii", "replace")):
-        raise KeyProblem(str(file), "holds no key: 40 characters of Z85 on one line")
+        content = opened.read(len(MARK) + KEY_LENGTH + 2).rstrip(b"\r\n")
+    secret = content.removeprefix(MARK)
+    if secret == content or not _Z85.fullmatch(secret.decode("ascii", "replace")):
+        raise KeyProblem(str(file), f"holds no secret key: {MARK.decode()} and 40 characters of Z85 on one line")
     return Pair(zmq.curve_public(secret).decode(), secret)
 
 
@@ -97,7 +99,7 @@ def write_secret(file: Path, pair: Pair) -> None:
         raise KeyProblem(str(file), f"cannot be written: {error.strerror}") from None
     with open(descriptor, "wb") as opened:
         os.fchmod(descriptor, 0o600)
-        opened.write(pair.secret + b"\n")
+        opened.write(MARK + pair.secret + b"\n")
         opened.flush()
         os.fsync(descriptor)
 
@@ -109,6 +111,8 @@ def public_key(said: str) -> str:
     try:
         with open(said, "rb") as file:
             text = file.read(KEY_LENGTH + 2).decode("ascii", "replace").rstrip("\r\n")
+            if text.startswith(MARK.decode()):
+                raise KeyProblem(said, f"holds a secret; it stays where it is, its {PUBLIC} file is meant")
     except OSError as error:
         problem = f"is neither a key (40 characters of Z85) nor a file that can be read: {error.strerror}"
         raise KeyProblem(repr(said[:100]), problem) from None
@@ -135,7 +139,9 @@ class KeyRing:
     def server(self) -> Pair:
         """The fleet's own pair; raises `KeyProblem` if there is none that can be used."""
         if not (self.folder / f"{SERVER}{SECRET}").exists():
-            raise KeyProblem(str(self.folder / f"{SERVER}{SECRET}"), "is not there; make it with `covey keys new server`")
+            raise KeyProblem(
+                str(self.folder / f"{SERVER}{SECRET}"), "is not there; make it with `covey keys new server`"
+            )
         self._check_private()
         return read_pair(self.folder / f"{SERVER}{SECRET}")
 

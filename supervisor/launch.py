@@ -23,11 +23,13 @@ TAIL_BYTES = 2_000
 
 
 class StartFailed(CoveyError):
-    """The fleet did not come up; nothing of it is left running."""
+    """The fleet did not come up; nothing of it is left running. `log` is what its root said."""
 
     def __init__(self, home: str, why: str, log: str) -> None:
-        super().__init__(f"the fleet in {home} did not come up: {why}" + (f"\n{log}" if log else ""))
-        self.home, self.why = home, why
+        last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+        hint = f"; it said: {last}" if last else ""
+        super().__init__(f"the fleet in {home} did not come up: {why}{hint} (all of it in {home}/logs/root.log)")
+        self.home, self.why, self.log = home, why, log
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):

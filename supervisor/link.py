@@ -12,18 +12,20 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from ..actors.ports import Request
 from ..protocol.errors import AskTimeout, CoveyError, KeyRefused, LinkClosed, ProtocolError, RemoteError
-from ..protocol.frames import BodyDecoder
+from ..protocol.frames import BodyDecoder, unbundle
 from ..protocol.messages.base import Failed, Wire
 from ..protocol.peer import Peer
 from ..protocol.session import Session, body_of
 from ..protocol.session_events import Answered, Asked, Left, Opened, Told
 from ..protocol.session_states import State
 from ..storage.logs import log_event
+from .deadlines import Deadlines
 from .outflow import Outflow
 from .pump import NOBLOCK, Pump
 from .sockets import ClientCurve, make_dealer, make_network_dealer
@@ -57,8 +59,8 @@ class Link:
         curve: ClientCurve | None = None,
     ) -> None:
         self._service = service
-        # Two links of one process to one service, one after the other, are one peer: the later one's hellos are newer.
-        self._session = Session(me, opens=True, first_attempt=time.monotonic_ns() // 1_000_000)
+        # Two links of one process to one service, one after the other, have one name: the clock tells them apart.
+        self._session = Session(me, opens=True, link=time.monotonic_ns())
         self._replies = BodyDecoder(replies)
         self._requests = BodyDecoder(requests) if requests is not None else None
         self._on_request = on_request
@@ -74,11 +76,14 @@ class Link:
             self._socket = make_dealer(context, path=path, identity=identity)
         else:
             self._socket = make_network_dealer(context, identity=identity, curve=curve)
-        self._out = Outflow(self._put, self._loop, self._overflowed)
         events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
         self._monitor = self._socket.get_monitor_socket(events)
         self._monitor_pump = Pump(self._monitor, self._take_event)
         self._pump = Pump(self._socket, self._take)
+        self._out = Outflow(
+            self._put, loop=self._loop, at_turn_end=self._pump.at_turn_end, on_overflow=self._overflowed
+        )
+        self._deadlines = Deadlines(self._loop, self._expired)
         self._socket.connect(path if curve is not None else f"ipc://{path}")
         self._pinger = self._loop.call_later(PING_S, self._ping)
 
@@ -109,16 +114,17 @@ class Link:
         ask_id, out = self._session.ask(body_of(message))
         future: asyncio.Future[Wire] = self._loop.create_future()
         self._waiting[ask_id] = future
-        timer = (
-            None if timeout_s is None else self._loop.call_later(timeout_s, self._expired, ask_id, message, timeout_s)
-        )
+        if timeout_s is not None:
+            self._deadlines.set(ask_id, timeout_s)
         if out:
             self._out.put(out)
         try:
             reply = await future
+        except TimeoutError:
+            raise AskTimeout(type(message).__name__, self._service, timeout_s or 0.0) from None
         finally:
-            if timer is not None:
-                timer.cancel()
+            if timeout_s is not None:
+                self._deadlines.drop(ask_id)
             if self._waiting.pop(ask_id, None) is not None:
                 self._send(self._session.give_up(ask_id))
                 if self._settlers:
@@ -177,7 +183,9 @@ class Link:
             return
         self._send(self._session.close())
         self._pinger.cancel()
+        self._out.flush()
         self._out.clear()
+        self._deadlines.close()
         for future in self._waiting.values():
             if future is not None and not future.done():
                 future.cancel()
@@ -201,29 +209,42 @@ class Link:
         except zmq.Again:
             if self._open.is_set():
                 raise
-            return  # nobody is connected: after its hello the session repeats what matters
-        self._pump.after_send(is_busy=len(self._waiting) > 1)
+            # Nobody is connected: after its hello the session repeats what matters.
 
     def _overflowed(self, dropped: int) -> None:
         log_event(log, "link_overflow", level=logging.WARNING, service=self._service, dropped=dropped)
 
-    def _take_event(self) -> None:
-        message = parse_monitor_message(self._monitor.recv_multipart(NOBLOCK))
-        event = message["event"]
+    def _take_event(self) -> int:
+        said = parse_monitor_message(self._monitor.recv_multipart(NOBLOCK))
+        event = said["event"]
         # What waited was for the connection that is gone.
         self._out.clear()
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._send(self._session.connected())
         else:
             self._open.clear()
-        if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and message["value"] == REFUSED:
+        if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and said["value"] == REFUSED:
             self.fail(KeyRefused(self._path))
+        return 1
 
-    def _take(self) -> None:
+    def _take(self) -> int:
+        message = self._socket.recv(NOBLOCK)
         try:
-            events, out = self._session.receive(self._socket.recv(NOBLOCK), self._loop.time())
+            parts = unbundle(message)
         except ProtocolError as exc:
-            log_event(log, "link_protocol_error", level=logging.ERROR, service=self._service, error=str(exc))
+            self._complain(exc)
+            return 1
+        for frame in parts:
+            self._received(frame)
+        if self._settlers:
+            self._wake()
+        return len(parts)
+
+    def _received(self, frame: bytes | msgspec.Raw) -> None:
+        try:
+            events, out = self._session.receive(frame, self._loop.time())
+        except ProtocolError as exc:
+            self._complain(exc)
             return
         if out:
             self._out.put(out)
@@ -240,13 +261,14 @@ class Link:
                     self.fail(LinkClosed(self._service))
                 case Told():
                     pass
-        if self._settlers:
-            self._wake()
 
-    def _expired(self, ask_id: int, message: Wire, timeout_s: float) -> None:
+    def _complain(self, error: ProtocolError) -> None:
+        log_event(log, "link_protocol_error", level=logging.ERROR, service=self._service, error=str(error))
+
+    def _expired(self, ask_id: int) -> None:
         future = self._waiting.get(ask_id)
         if future is not None and not future.done():
-            future.set_exception(AskTimeout(type(message).__name__, self._service, timeout_s))
+            future.set_exception(TimeoutError())
 
     def _answered(self, ask_id: int, body: bytes) -> None:
         future = self._waiting.pop(ask_id, None)
@@ -281,10 +303,10 @@ class Link:
         peer = self._session.peer
         assert peer is not None, "a request came before the welcome"
 
+        generation = self._session.generation
+
         def reply(message: Wire) -> None:
-            # The id is of the life that asked; its successor counts anew.
-            is_current = self._session.peer is not None and self._session.peer.incarnation == peer.incarnation
-            if is_current and not self._socket.closed:
+            if not self._socket.closed and self._session.generation == generation:
                 self._send(self._session.reply(ask_id, body_of(message)))
                 if self._settlers:
                     self._wake()

@@ -1,4 +1,7 @@
-"""Frames on their way into one pipe: sent at once, or kept in order, up to a bound, while the pipe is full.
+"""Frames on their way into one pipe, in order.
+
+The first of a turn is sent at once, because somebody waits for it; those after it are sent together at the turn's end,
+because a hundred in one message cost hardly more than one. What a full pipe refuses is kept, up to a bound.
 
 Nothing depends on a frame that is dropped here: the session's numbers tell the peer that it is missing.
 """
@@ -12,25 +15,35 @@ from typing import Final
 
 import zmq
 
+from ..protocol.frames import MAX_BUNDLE_BYTES, bundle
+
 RETRY_S: Final = 0.005
 MAX_FRAMES: Final = 50_000
 MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class Outflow:
-    """One peer's unsent frames. `send` puts one frame into the pipe or raises `zmq.Again`. Owned by the loop thread.
+    """One peer's unsent frames. `send` puts one message into the pipe or raises `zmq.Again`. Owned by the loop thread.
 
-    At the bound everything is dropped and `on_overflow` is told how much: the peer does not read.
+    `at_turn_end` calls back when the present turn is over, and wants to know whether anything was sent. At the bound
+    everything is dropped and `on_overflow` is told how much: the peer does not read.
     """
 
-    __slots__ = ("_bytes", "_loop", "_on_overflow", "_retry", "_send", "_unsent")
+    __slots__ = ("_at_turn_end", "_bytes", "_has_spoken", "_loop", "_on_overflow", "_retry", "_send", "_unsent")
 
     def __init__(
-        self, send: Callable[[bytes], None], loop: asyncio.AbstractEventLoop, on_overflow: Callable[[int], None]
+        self,
+        send: Callable[[bytes], None],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        at_turn_end: Callable[[Callable[[], bool]], None],
+        on_overflow: Callable[[int], None],
     ) -> None:
         self._send = send
         self._loop = loop
+        self._at_turn_end = at_turn_end
         self._on_overflow = on_overflow
+        self._has_spoken = False
         self._unsent: deque[bytes] = deque()
         self._bytes = 0
         self._retry: asyncio.TimerHandle | None = None
@@ -38,24 +51,32 @@ class Outflow:
     @property
     def is_held_back(self) -> bool:
         """Whether frames wait for room in the pipe."""
-        return bool(self._unsent)
+        return self._retry is not None
 
     def put(self, frames: list[bytes]) -> None:
         """Send these after everything that waits."""
-        at = 0
-        if not self._unsent:
-            try:
-                for frame in frames:
-                    self._send(frame)
-                    at += 1
-            except zmq.Again:
-                pass
-            if at == len(frames):
+        if not self._has_spoken and self._retry is None:
+            self._has_spoken = True
+            self._at_turn_end(self._turn_ended)
+            if len(frames) == 1 and self._sent_alone(frames[0]):
                 return
-        for frame in frames[at:]:
+        for frame in frames:
             self._unsent.append(frame)
             self._bytes += len(frame)
-        self._hold_back()
+        if len(self._unsent) > MAX_FRAMES or self._bytes > MAX_BYTES:
+            self._overflow()
+
+    def flush(self) -> None:
+        """Send what waits as far as the pipe takes it, without waiting for the end of the turn."""
+        try:
+            while self._unsent:
+                count = self._bundled()
+                self._send(bundle([self._unsent[at] for at in range(count)]))
+                for _ in range(count):
+                    self._bytes -= len(self._unsent.popleft())
+        except zmq.Again:
+            if self._retry is None:
+                self._retry = self._loop.call_later(RETRY_S, self._try_again)
 
     def clear(self) -> None:
         """Drop what waits: the connection it was for is gone."""
@@ -65,19 +86,35 @@ class Outflow:
             self._retry.cancel()
             self._retry = None
 
-    def _flush(self) -> None:
-        self._retry = None
+    def _sent_alone(self, frame: bytes) -> bool:
         try:
-            while self._unsent:
-                self._send(self._unsent[0])
-                self._bytes -= len(self._unsent.popleft())
+            self._send(frame)
         except zmq.Again:
-            self._hold_back()
+            return False
+        return True
 
-    def _hold_back(self) -> None:
-        if len(self._unsent) > MAX_FRAMES or self._bytes > MAX_BYTES:
-            dropped = len(self._unsent)
-            self.clear()
-            self._on_overflow(dropped)
-        elif self._retry is None:
-            self._retry = self._loop.call_later(RETRY_S, self._flush)
+    def _bundled(self) -> int:
+        """How many of the next frames travel together: one at least."""
+        count, size = 0, 0
+        for frame in self._unsent:
+            size += len(frame)
+            if size > MAX_BUNDLE_BYTES:
+                break
+            count += 1
+        return max(1, count)
+
+    def _turn_ended(self) -> bool:
+        self._has_spoken = False
+        if not self._unsent or self._retry is not None:
+            return False
+        self.flush()
+        return True
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._at_turn_end(self._turn_ended)
+
+    def _overflow(self) -> None:
+        dropped = len(self._unsent)
+        self.clear()
+        self._on_overflow(dropped)

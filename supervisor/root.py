@@ -24,13 +24,13 @@ from ..protocol.ids import Incarnation
 from ..protocol.messages.broker import BrokerReply
 from ..protocol.messages.fleet import ProcessView, RootRequest, WorkerReply
 from ..protocol.messages.ledger import LedgerReply
+from ..protocol.messages.remote import RemoteRootRequest
 from ..protocol.peer import Peer
 from ..protocol.settings import Settings
 from ..protocol.version import VERSION
 from ..storage.locks import FileLock, take
 from ..storage.logs import log_event
 from ..storage.owners import me
-from ..protocol.messages.remote import RemoteRootRequest
 from .activation import inherited
 from .config import load
 from .desk import Desk
@@ -47,6 +47,7 @@ from .listeners import Listener, listen
 from .logs import log_to_stderr
 from .network import SUFFIX, NetworkAddress, NetworkListener, listen_at
 from .presence import Displaced, Presence, sign, socket_path
+from .rehearsal import rehearse
 from .restart_log import RestartLog, read_past
 from .service import ServiceArguments
 from .sockets import make_context
@@ -83,6 +84,7 @@ def run_root(home: Home, *, ready_fd: int | None, leash_fd: int | None, talk: bo
     listeners = inherited(paths)
     network = _network(home, accepted.settings)
     # Before the fork: what is imported here, root, zygote and all their children share.
+    rehearse()
     warm_up()
     zygote = start_zygote()
     listeners |= {name: listen(path) for name, path in paths.items() if name not in listeners}
@@ -99,7 +101,16 @@ def run_root(home: Home, *, ready_fd: int | None, leash_fd: int | None, talk: bo
     presence = Presence(home, info, listeners, lock)
     presence.announce()
     root = _Root(
-        home, accepted.settings, info, zygote, listeners, presence=presence, network=network, ready_fd=ready_fd, leash_fd=leash_fd, talk=talk
+        home,
+        accepted.settings,
+        info,
+        zygote,
+        listeners,
+        presence=presence,
+        network=network,
+        ready_fd=ready_fd,
+        leash_fd=leash_fd,
+        talk=talk,
     )
     try:
         return asyncio.run(root.serve())
@@ -273,7 +284,8 @@ class _Root:
 
     def _listeners_for(self, spec: ChildSpec) -> dict[str, Listener | NetworkListener]:
         names = (spec.name, f"{spec.name}{SUFFIX}")
-        return {name: one for name, one in {**self._listeners, **self._network}.items() if name in names}
+        every: dict[str, Listener | NetworkListener] = {**self._listeners, **self._network}
+        return {name: one for name, one in every.items() if name in names}
 
     def _child_ended(self, spec: ChildSpec, life: Incarnation) -> None:
         self._hub.forget(life, spec.role)

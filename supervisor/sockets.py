@@ -104,7 +104,7 @@ def make_network_dealer(
     curve: ClientCurve,
     options: SocketOptions = NETWORK_OPTIONS,
 ) -> zmq.Socket[bytes]:
-    """A DEALER for a service on another host: it talks to whoever has the secret of `curve.server_key`, or to nobody."""
+    """A DEALER for a service on another host; it talks to nobody but the owner of `curve.server_key`."""
     socket = make_dealer(context, path="", identity=identity, options=options)
     socket.setsockopt(zmq.CURVE_SERVERKEY, curve.server_key)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, curve.public)

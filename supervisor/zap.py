@@ -35,7 +35,11 @@ class Zap:
         self.refused = 0
         self._socket = context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.bind(ADDRESS)
+        try:
+            self._socket.bind(ADDRESS)
+        except zmq.ZMQError:
+            self._socket.close()
+            raise
         self._pump = Pump(self._socket, self._take)
 
     def close(self) -> None:
@@ -44,12 +48,12 @@ class Zap:
             self._pump.close()
             self._socket.close()
 
-    def _take(self) -> None:
+    def _take(self) -> int:
         question = self._socket.recv_multipart(NOBLOCK)
         answer = self._answer(question)
         if answer is not None:
             self._socket.send_multipart(answer, NOBLOCK)
-            self._pump.after_send(is_busy=True)
+        return 1
 
     def _answer(self, question: list[bytes]) -> list[bytes] | None:
         if len(question) < 8:

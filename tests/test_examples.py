@@ -18,7 +18,7 @@ from covey.bench.provider_options import ProviderOptions
 from covey.bench.provider_process import ProviderProcess
 from covey.protocol.settings import ModelSettings
 from covey.supervisor.config import load
-from covey.supervisor.swarm import read_swarm
+from covey.supervisor.swarm_file import read_swarm
 
 EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 

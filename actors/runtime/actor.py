@@ -17,7 +17,7 @@ from ._pykka import PykkaShape, attach, dress, is_proxy_message, run_proxy_messa
 from .asking import note_wait
 from .cell import Cell
 from .dispatch import Dispatcher
-from .errors import StartFailedError, WorkCancelled
+from .errors import StartFailedError
 from .exits import ExitReason, StartPhase, start_failed
 from .mailbox import Overflow
 from .monitor import Monitor
@@ -107,7 +107,7 @@ class LoopActor(PykkaShape):
         cell.start(deadline_s=deadline_s)
         try:
             await reply.future
-        except (asyncio.CancelledError, WorkCancelled):
+        except asyncio.CancelledError:
             forget_outcome(reply.future)
             cell.kill()
             raise

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, Protocol
 
-from .errors import WorkCancelled, WouldDeadlock
+from .errors import WouldDeadlock
 from .reply import Reply
 
 
@@ -42,14 +42,12 @@ class Work:
         self.owner = owner
         self.reply = reply
         """Where the outcome goes."""
-        self.asks: dict[Reply, Party] | None = None
+        self.asks: dict[Reply, Party] = {}
         self.is_given_up = False
 
     def wait(self, target: Party, reply: Reply) -> None:
         """Note an ask that is about to be sent. Raises `WouldDeadlock`; then it is not noted."""
         # Noted before looking: of two threads that close a circle from both ends, one at least sees the other.
-        if self.asks is None:
-            self.asks = {}
         self.asks[reply] = target
         circle = find_circle(self, target)
         if circle:
@@ -58,14 +56,13 @@ class Work:
 
     def done(self, reply: Reply) -> None:
         """The ask has ended."""
-        assert self.asks is not None, "an ask ends after it was noted"
-        self.asks.pop(reply, None)
+        del self.asks[reply]
 
     def give_up(self) -> None:
-        """Nobody needs this work any more: what waits in it gets `WorkCancelled`, and what works for it is orphaned."""
+        """Nobody needs this work any more: whatever waits in it is cancelled, and what is done for it orphaned."""
         self.is_given_up = True
-        for reply, target in list((self.asks or {}).items()):
-            if reply.fail(WorkCancelled(str(self.owner))):
+        for reply, target in self.asks.copy().items():
+            if reply.withdraw():
                 target.orphan_soon(reply)
 
 
@@ -112,9 +109,9 @@ def find_circle(work: Work, target: Party) -> list[Party]:
 
 def _waits_of(party: Party) -> list[Party]:
     work = party.work
-    if work is None or not work.asks:
+    if work is None:
         return []
-    return [target for reply, target in list(work.asks.items()) if reply.is_wanted()]
+    return [target for reply, target in work.asks.copy().items() if reply.is_wanted()]
 
 
 def _way_back(came_from: dict[Party, Party], asker: Party) -> list[Party]:

@@ -118,7 +118,11 @@ class ActorRef(pykka.ActorRef["LoopActor"]):
             done, _ = concurrent.futures.wait([reply.future], deadline_s)
             if not done:
                 self._give_up(reply, message, deadline_s)
-            return reply.future.result()
+            try:
+                return reply.future.result()
+            except concurrent.futures.CancelledError:
+                assert work is not None, "only a work that is given up withdraws its asks"
+                raise WorkCancelled(str(work.owner)) from None
 
     async def _ask_from_afar(self, message: object, deadline_s: float) -> object:
         reply = ThreadReply()

@@ -29,6 +29,10 @@ class Reply(Protocol):
         """Answer with an error; False if nobody waits any more."""
         ...
 
+    def withdraw(self) -> bool:
+        """Cancel the wait for the answer; False if nobody waits any more."""
+        ...
+
 
 class LoopReply:
     """For an asker on the actor's own loop: the future is set directly, a wake-up over the loop costs 10 us more."""
@@ -48,6 +52,16 @@ class LoopReply:
 
     def fail(self, error: Exception) -> bool:
         return self._settle(self.future.set_exception, error)
+
+    def withdraw(self) -> bool:
+        if self.future.done():
+            return False
+        if get_ident() == self._thread:
+            self.future.cancel()
+        else:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.future.cancel)
+        return True
 
     def _settle(self, setter: Callable[..., None], outcome: object) -> bool:
         if self.future.done():
@@ -84,6 +98,12 @@ class ThreadReply:
             self.future.set_exception(error)
         except InvalidStateError:
             return False
+        return True
+
+    def withdraw(self) -> bool:
+        if self.future.done() or not self.future.cancel():
+            return False
+        self.future.set_running_or_notify_cancel()  # without it a blocked thread would not wake
         return True
 
 

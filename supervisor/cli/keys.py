@@ -66,7 +66,9 @@ def _new_client(home: Home, name: str, out: str | None, *, as_json: bool) -> int
     public = secret.with_name(secret.name.removesuffix(SECRET) + PUBLIC)
     public.write_text(f"{pair.public}\n")
     said = {"name": name, "public": pair.public, "secret_file": str(secret), "public_file": str(public)}
-    text = f"secret key in {secret}, public key in {public}\nwhere the fleet runs: covey keys allow {name} '{pair.public}'"
+    text = (
+        f"secret key in {secret}, public key in {public}\nwhere the fleet runs: covey keys allow {name} '{pair.public}'"
+    )
     _say(as_json, said, text)
     return 0
 
@@ -97,13 +99,17 @@ def _list(home: Home, *, as_json: bool) -> int:
     if as_json:
         print_json({"server": server, "clients": clients})
         return 0
-    print_line(f"the fleet's public key: {server}" if server else "the fleet has no key; `covey keys new server` makes one")
+    print_line(
+        f"the fleet's public key: {server}" if server else "the fleet has no key; `covey keys new server` makes one"
+    )
     if not clients:
         print_line("no client is allowed")
         return 0
+    from rich.text import Text
+
     rows = table("client", "public key")
     for client in clients:
-        rows.add_row(client.name, client.public)
+        rows.add_row(client.name, Text(client.public))  # as a string its brackets would be markup
     console().print(rows)
     return 0
 

@@ -65,6 +65,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "logs": Command("covey.supervisor.cli.logs", "show what the fleet's processes logged"),
     "run": Command("covey.supervisor.cli.run", "run one agent with tools until its goal is reached"),
     "swarm": Command("covey.supervisor.cli.swarm", "run many agents from a file of tasks"),
+    "keys": Command("covey.supervisor.cli.keys", "say who may reach the fleet over the network"),
     "config": Command("covey.supervisor.cli.config", "read, change and check config.yaml"),
 }
 

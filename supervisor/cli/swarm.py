@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run; exit code 1 if any child failed."""
     from ..home import Home
-    from ..swarm import read_swarm
+    from ..swarm_file import read_swarm
 
     swarm = read_swarm(args.file)
     home = Home.locate(args.home)

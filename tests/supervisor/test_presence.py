@@ -119,17 +119,21 @@ def test_the_end_takes_everything_away_but_the_lock(home: Home) -> None:
     assert {path.name for path in home.run.iterdir()} == {"root.lock", "outbox"}
 
 
-def test_what_cannot_be_restored_is_tried_again(home: Home, presence: Presence) -> None:
+def test_what_cannot_be_restored_is_tried_again(
+    home: Home, presence: Presence, caplog: pytest.LogCaptureFixture
+) -> None:
+    def complaints() -> int:
+        return sum("presence_not_restored" in str(vars(record)) for record in caplog.records)
+
     async def work() -> None:
         displaced: list[Displaced] = []
         presence.watch(displaced.append)
         shutil.rmtree(home.run)
         home.run.write_text("in the way")
-        await asyncio.sleep(1.2)  # two looks
+        await asyncio.to_thread(until, lambda: complaints() > 0, "the complaint")
         home.run.unlink()
-        async with asyncio.timeout(SOON_S):
-            while not (home.run / "root.sock").exists():
-                await asyncio.sleep(0.01)
+        await asyncio.to_thread(until, (home.run / "root.sock").exists, "the socket is back")
+        assert complaints() == 1
         assert displaced == []
 
     asyncio.run(work())

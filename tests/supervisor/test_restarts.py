@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from covey.protocol.errors import UsageError
 from covey.supervisor.restarts import BackOff, RestartLimit, Spent, delay_s, roll, spend, was_stable
-from covey.supervisor.spec import ChildSpec, TreeSpec, plan
+from covey.supervisor.spec import AutoShutdown, ChildSpec, RestartType, TreeSpec, plan
 
 
 def test_the_limit_is_the_number_of_restarts_that_are_granted() -> None:
@@ -109,6 +109,32 @@ def test_a_specification_that_cannot_be_meant_is_refused(changes: Any, names: An
 
     with pytest.raises(UsageError, match=names):
         plan(TreeSpec(children=children))
+
+
+@pytest.mark.parametrize(
+    ("restart", "auto", "names"),
+    [
+        (RestartType.PERMANENT, AutoShutdown.ANY_SIGNIFICANT, "significant and permanent"),
+        (RestartType.PERMANENT, AutoShutdown.ALL_SIGNIFICANT, "significant and permanent"),
+        (RestartType.TRANSIENT, AutoShutdown.NEVER, "auto_shutdown is never"),
+        (RestartType.TEMPORARY, AutoShutdown.NEVER, "auto_shutdown is never"),
+    ],
+)
+def test_significance_that_can_mean_nothing_is_refused_as_in_otp(
+    restart: RestartType, auto: AutoShutdown, names: str
+) -> None:
+    child = ChildSpec(name="x", role="r", rank=1, restart=restart, is_significant=True)
+
+    with pytest.raises(UsageError, match=names):
+        plan(TreeSpec(children=(child,), auto_shutdown=auto))
+
+
+@pytest.mark.parametrize("restart", [RestartType.TRANSIENT, RestartType.TEMPORARY])
+@pytest.mark.parametrize("auto", [AutoShutdown.ANY_SIGNIFICANT, AutoShutdown.ALL_SIGNIFICANT])
+def test_significance_that_means_something_is_accepted(restart: RestartType, auto: AutoShutdown) -> None:
+    child = ChildSpec(name="x", role="r", rank=1, restart=restart, is_significant=True)
+
+    assert plan(TreeSpec(children=(child,), auto_shutdown=auto)).significant == (0,)
 
 
 def test_levels_follow_the_ranks_and_keep_the_declared_order() -> None:

@@ -61,6 +61,7 @@ ONE_FOR_ONE, ONE_FOR_ALL, REST_FOR_ONE = Strategy.ONE_FOR_ONE, Strategy.ONE_FOR_
 ANY, ALL = AutoShutdown.ANY_SIGNIFICANT, AutoShutdown.ALL_SIGNIFICANT
 
 DONE, CRASH, KILLED = Exited(0), Exited(1), Signalled(9)
+OVERGROWN = OverLimit(what="rss_mb", value=2.0, limit=1.0)
 STEADY = BackOff(base_s=1.0, cap_s=8.0, jitter=0.0, stable_s=100.0)
 
 
@@ -71,9 +72,11 @@ class World:
         self,
         ranks: dict[str, int],
         strategy: Strategy = ONE_FOR_ONE,
+        *,
         limit: Any = None,
         special: Any = None,
         auto_shutdown: Any = AutoShutdown.NEVER,
+        past: Any = None,
         **common: Any,
     ) -> None:
         common = {"back_off": STEADY, **common}
@@ -87,7 +90,7 @@ class World:
             limit=limit or RestartLimit(restarts=30, within_s=60.0),
             auto_shutdown=auto_shutdown,
         )
-        self.tree = new_tree(plan(spec), boot="boot", seed=1)
+        self.tree = new_tree(plan(spec), boot="boot", seed=1, past=past or {})
         self.now = 1000.0
 
     def feed(self, event: Event) -> list[object]:
@@ -188,7 +191,7 @@ REASONS: dict[str, ExitReason] = {
     "unresponsive": Unresponsive(30.0),
     "start timeout": StartTimeout(10.0),
     "never started": NeverStarted("EAGAIN"),
-    "over its limit": OverLimit(what="rss_mb", value=2.0, limit=1.0),
+    "over its limit": OVERGROWN,
     "lost": Lost(),
     "asked for": Requested(),
 }
@@ -712,6 +715,277 @@ def test_an_escalation_takes_over_a_regroup() -> None:
     assert world.end("c", DONE)[-1] == AllStopped()
 
 
+# --- a fresh one, please ---------------------------------------------------------------------------------------------
+
+
+def test_a_child_that_is_replaced_gets_its_time_and_is_then_killed() -> None:
+    world = World({"a": 0}, shutdown_s=2.0).up()
+    life = world.life("a")
+
+    assert world.feed(RestartRequested(child="a"))[0] == Stop(child="a", incarnation=life, deadline=1002.0)
+    assert names(world.tick("a", 1.9), Kill) == []
+    assert names(world.tick("a", 0.1), Kill) == ["a"]
+
+    [ended] = facts(actions := world.end("a", KILLED), ChildEnded)
+    assert (ended.reason, ended.was_asked) == (Requested(), True)
+    [restarts] = facts(actions, ChildRestarts)
+    assert (restarts.ended, restarts.is_free, restarts.delay_s, restarts.attempt) == (life, True, 0.0, 0)
+    assert names(actions, Start) == ["a"]
+
+
+def test_a_restart_that_is_asked_for_while_it_starts_replaces_it_all_the_same() -> None:
+    world = World({"a": 0, "b": 1})
+    world.feed(StartAll())
+
+    assert names(world.feed(RestartRequested(child="a")), Stop) == ["a"]
+    assert names(world.end("a", KILLED), Start) == ["a"]
+
+    assert names(world.ready("a"), Start) == ["b"]
+
+
+def test_one_that_waits_for_its_back_off_starts_at_once_and_over_again() -> None:
+    world = World({"a": 0}).up()
+    world.end("a")
+    world.end("a")
+    assert isinstance(world.phase("a"), BackingOff)
+
+    assert names(world.feed(RestartRequested(child="a")), Start) == ["a"]
+
+    world.ready("a")
+    assert names(world.end("a"), Start) == ["a"], "the first restart is immediate again"
+    assert len(world.tree.child("a").spent) == 3, "what was spent stays spent"
+
+
+@pytest.mark.parametrize(("restart", "reason"), [(TRANSIENT, DONE), (TEMPORARY, DONE), (TEMPORARY, CRASH)])
+def test_one_that_has_ended_for_good_starts_again_when_that_is_asked_for(restart: Any, reason: Any) -> None:
+    world = World({"a": 0, "t": 1}, special={"t": {"restart": restart}}).up()
+    world.end("t", reason)
+    assert world.phase("t") == Absent()
+
+    assert names(world.feed(RestartRequested(child="t")), Start) == ["t"]
+
+
+def test_one_that_was_given_up_starts_again_when_that_is_asked_for() -> None:
+    world = World({"a": 0}, special={"a": {"is_vital": False, "limit": RestartLimit(restarts=0)}}).up()
+    world.end("a")
+    assert isinstance(world.phase("a"), GivenUp)
+
+    assert names(world.feed(RestartRequested(child="a")), Start) == ["a"]
+    world.ready("a")
+
+    assert names(world.end("a"), Start) == []
+
+
+def test_one_whose_turn_has_not_come_starts_when_it_comes() -> None:
+    world = World({"a": 0, "b": 1})
+    world.feed(StartAll())
+    before = world.tree
+
+    assert world.feed(RestartRequested(child="b")) == []
+
+    assert world.tree is before
+
+
+def test_dependents_go_down_with_a_child_that_is_replaced() -> None:
+    world = World({"a": 0, "b": 1, "c": 2}, REST_FOR_ONE).up()
+    world.feed(RestartRequested(child="b"))
+
+    assert names(world.end("b", DONE), Stop) == ["c"]
+    assert names(world.end("c", DONE), Start) == ["b"]
+    assert names(world.ready("b"), Start) == ["c"]
+
+
+def test_a_temporary_child_that_is_replaced_while_its_group_goes_down_comes_back_with_it() -> None:
+    world = World({"a": 0, "t": 1}, ONE_FOR_ALL, special={"t": {"restart": TEMPORARY}}).up()
+    world.feed(RestartRequested(child="t"))
+    world.end("a")
+
+    assert names(world.end("t", DONE), Start) == ["a"]
+
+    assert names(world.ready("a"), Start) == ["t"]
+
+
+def test_a_child_that_is_replaced_while_the_tree_stops_does_not_come_back() -> None:
+    world = World({"a": 0, "b": 0}).up()
+    world.feed(RestartRequested(child="a"))
+    world.feed(StopRequested())
+
+    assert names(world.end("a", DONE) + world.end("b", DONE), Start) == []
+
+    assert isinstance(world.tree.course, Down)
+
+
+def test_a_replacement_that_could_not_be_forked_is_tried_again_at_its_own_cost() -> None:
+    world = World({"a": 0})
+    world.feed(StartAll())
+    life = world.life("a")
+    world.feed(RestartRequested(child="a"))
+
+    assert names(world.feed(StartFailed(child="a", incarnation=life, error="EAGAIN")), Start) == ["a"]
+    world.feed(StartFailed(child="a", incarnation=world.life("a"), error="EAGAIN"))
+
+    assert len(world.tree.child("a").spent) == 1
+
+
+# --- too large -------------------------------------------------------------------------------------------------------
+
+
+def test_a_child_over_its_limit_ends_in_order_and_pays_for_coming_back() -> None:
+    world = World({"a": 0}, shutdown_s=2.0).up()
+    life = world.life("a")
+
+    assert world.feed(Overgrown(child="a", incarnation=life, reason=OVERGROWN))[0] == Stop(
+        child="a", incarnation=life, deadline=1002.0
+    )
+    [ended] = facts(actions := world.end("a", DONE), ChildEnded)
+
+    assert (ended.reason, ended.was_asked) == (OVERGROWN, False)
+    assert names(actions, Start) == ["a"]
+    assert world.tree.child("a").spent == world.tree.spent == (1000.0,)
+
+
+def test_a_child_that_grows_slowly_starts_over_with_its_back_off() -> None:
+    world = World({"a": 0}).up()
+    world.end("a")
+    world.ready("a")
+    world.now += 100.0
+
+    world.feed(Overgrown(child="a", incarnation=world.life("a"), reason=OVERGROWN))
+
+    assert names(world.end("a", DONE), Start) == ["a"]
+
+
+# --- significant children --------------------------------------------------------------------------------------------
+
+SIGNIFICANT = {"restart": TRANSIENT, "is_significant": True}
+
+
+def test_the_end_of_a_child_that_is_not_significant_means_nothing() -> None:
+    special = {"b": {"restart": TRANSIENT}, "c": SIGNIFICANT}
+    world = World({"a": 0, "b": 0, "c": 0}, special=special, auto_shutdown=ANY).up()
+
+    assert names(world.end("b", DONE), Complete) == []
+
+
+def test_a_significant_child_that_is_given_up_counts_as_ended() -> None:
+    special = {"b": {**SIGNIFICANT, "is_vital": False, "limit": RestartLimit(restarts=0)}}
+    world = World({"a": 0, "b": 1}, special=special, auto_shutdown=ALL).up()
+
+    actions = world.end("b", CRASH)
+
+    assert names(actions, Complete) == ["b"]
+    assert names(actions, Stop) == ["a"]
+
+
+def test_a_significant_child_that_was_given_up_is_not_waited_for() -> None:
+    special = {"b": {**SIGNIFICANT, "is_vital": False, "limit": RestartLimit(restarts=0)}, "c": SIGNIFICANT}
+    world = World({"a": 0, "b": 1, "c": 1}, special=special, auto_shutdown=ALL).up()
+    assert names(world.end("b", CRASH), Complete) == []
+
+    assert names(world.end("c", DONE), Complete) == ["c"]
+
+
+def test_a_significant_child_that_comes_back_is_waited_for() -> None:
+    world = World({"b": 1, "c": 1}, special={"b": SIGNIFICANT, "c": SIGNIFICANT}, auto_shutdown=ALL).up()
+    world.end("b")
+    world.end("b")
+    assert isinstance(world.phase("b"), BackingOff)
+
+    assert names(world.end("c", DONE), Complete) == []
+
+    world.tick("b", 1.0)
+    assert names(world.end("b", DONE), Complete) == ["b"]
+
+
+def test_one_that_has_not_had_its_turn_is_waited_for() -> None:
+    world = World({"b": 0, "c": 1}, special={"b": SIGNIFICANT, "c": SIGNIFICANT}, auto_shutdown=ALL)
+    world.feed(StartAll())
+
+    assert names(world.end("b", DONE), Complete) == []
+
+    world.ready("c")
+    assert names(world.end("c", DONE), Complete) == ["c"]
+
+
+def test_one_that_is_replaced_with_its_group_is_waited_for() -> None:
+    world = World(
+        {"b": 0, "a": 1, "c": 2}, REST_FOR_ONE, special={"b": SIGNIFICANT, "c": SIGNIFICANT}, auto_shutdown=ALL
+    ).up()
+    world.end("a")
+    world.end("c", DONE)
+    assert world.phase("c") == Absent()
+
+    assert names(world.end("b", DONE), Complete) == []
+
+    world.ready("a")
+    assert names(world.end("c", DONE), Complete) == ["c"]
+
+
+def test_one_that_does_not_come_back_with_its_group_is_not_waited_for() -> None:
+    special = {"b": SIGNIFICANT, "c": {"restart": TEMPORARY, "is_significant": True}}
+    world = World({"b": 0, "a": 1, "c": 2}, REST_FOR_ONE, special=special, auto_shutdown=ALL).up()
+    world.end("a")
+    world.end("c", DONE)
+
+    assert names(world.end("b", DONE), Complete) == ["b"]
+
+
+def test_what_is_stopped_for_anothers_sake_completes_nothing() -> None:
+    special = {"b": {"restart": TEMPORARY, "is_significant": True}}
+    world = World({"a": 0, "b": 1}, ONE_FOR_ALL, special=special, auto_shutdown=ANY).up()
+    world.end("a")
+
+    assert names(world.end("b", DONE), Complete) == []
+
+    world.ready("a")
+    assert isinstance(world.tree.course, Up)
+
+
+# --- what an earlier supervisor spent --------------------------------------------------------------------------------
+
+
+def test_what_was_spent_before_is_spent() -> None:
+    limit = RestartLimit(restarts=3, within_s=60.0)
+    world = World(
+        {"a": 0, "b": 0},
+        limit=RestartLimit(restarts=4, within_s=60.0),
+        special={"a": {"limit": limit}, "b": {"limit": limit}},
+        past={"a": (990.0, 980.0), "stranger": (999.0,)},
+    ).up()
+    assert world.tree.child("a").spent == world.tree.spent == (980.0, 990.0)
+
+    assert names(world.end("a"), Start) == ["a"]
+    world.ready("a")
+    actions = world.end("a")
+
+    assert [(act.child, act.is_tree_limit) for act in actions if isinstance(act, Escalate)] == [("a", False)]
+
+
+def test_the_tree_remembers_what_all_its_children_spent_before() -> None:
+    limit = RestartLimit(restarts=2, within_s=60.0)
+    world = World(
+        {"a": 0, "b": 0},
+        limit=limit,
+        special={"a": {"limit": limit}, "b": {"limit": limit}},
+        past={"a": (990.0,), "b": (980.0,)},
+    ).up()
+
+    actions = world.end("a")
+
+    assert [(act.child, act.is_tree_limit) for act in actions if isinstance(act, Escalate)] == [("a", True)]
+
+
+def test_what_was_spent_long_ago_is_forgotten_and_only_what_a_limit_counts_is_kept() -> None:
+    past = {"a": tuple(float(at) for at in range(900, 1000))}
+    limit = RestartLimit(restarts=3, within_s=10.0)
+    world = World({"a": 0}, limit=limit, special={"a": {"limit": limit}}, past=past)
+    assert world.tree.child("a").spent == world.tree.spent == (997.0, 998.0, 999.0)
+
+    world.now = 1010.0
+
+    assert names(world.up().end("a"), Start) == ["a"]
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 EVENTS: dict[str, Any] = {
@@ -723,6 +997,8 @@ EVENTS: dict[str, Any] = {
     "ready": Ready(child="a", incarnation=Incarnation("boot.1")),
     "ended": Ended(child="a", incarnation=Incarnation("boot.1"), reason=CRASH),
     "hung": Hung(child="a", incarnation=Incarnation("boot.1"), silent_s=30.0),
+    "overgrown": Overgrown(child="a", incarnation=Incarnation("boot.1"), reason=OVERGROWN),
+    "restart": RestartRequested(child="a"),
 }
 
 
@@ -749,6 +1025,11 @@ def stopping(world: Any) -> None:
     world.feed(StopRequested())
 
 
+def replaced(world: Any) -> None:
+    running(world)
+    world.feed(RestartRequested(child="a"))
+
+
 def backing_off(world: Any) -> None:
     running(world)
     world.end("a")
@@ -757,11 +1038,12 @@ def backing_off(world: Any) -> None:
 
 TAKEN = {
     absent: {"start all", "stop"},
-    asked_for: {"stop", "spawned", "start failed", "ready", "ended"},
-    spawned: {"stop", "ready", "ended"},
-    running: {"stop", "ended", "hung"},
+    asked_for: {"stop", "spawned", "start failed", "ready", "ended", "restart"},
+    spawned: {"stop", "ready", "ended", "restart"},
+    running: {"stop", "ended", "hung", "overgrown", "restart"},
     stopping: {"ended"},
-    backing_off: {"stop"},
+    replaced: {"stop", "ended"},
+    backing_off: {"stop", "restart"},
 }
 
 
@@ -780,7 +1062,7 @@ def test_an_event_is_taken_or_changes_nothing(reach: Any, event: str) -> None:
         assert (actions, world.tree is before) == ([], True)
 
 
-@pytest.mark.parametrize("event", ["spawned", "start failed", "ready", "ended", "hung"])
+@pytest.mark.parametrize("event", ["spawned", "start failed", "ready", "ended", "hung", "overgrown"])
 @pytest.mark.parametrize(
     "stale", [{"incarnation": Incarnation("boot.0")}, {"child": "stranger"}], ids=["older life", "stranger"]
 )

@@ -10,7 +10,8 @@ import pytest
 
 from covey.protocol.errors import ConfigError, RemoteError
 from covey.supervisor.client import DEFAULT_TOOLS, AsyncFleet
-from covey.supervisor.swarm import MAX_TASKS, Swarm, Task, read_swarm, run_swarm
+from covey.supervisor.swarm import Swarm, Task, run_swarm
+from covey.supervisor.swarm_file import MAX_TASKS, read_swarm
 
 GOAL = "tasks:\n  - goal: a\n"
 

@@ -68,7 +68,8 @@ class BookMachine(RuleBasedStateMachine):
 
     @initialize(target=peers)
     def begin(self) -> object:
-        return multiple(*(self._peer(number) for number in range(3)))
+        far = (self._peer(number, boot=f"{REMOTE}desk:boot") for number in (90, 91))
+        return multiple(*(self._peer(number) for number in range(3)), *far)
 
     @rule(target=peers)
     def connect(self) -> Peer:

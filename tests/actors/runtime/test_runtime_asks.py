@@ -7,6 +7,7 @@ import concurrent.futures
 import itertools
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -57,9 +58,13 @@ class Middle(LoopActor):
                 return self.own(self.ask_below(message), name="asks")
             case "gather":
                 return await asyncio.gather(self.ask_below(message))
+            case "task group":
+                async with asyncio.TaskGroup() as group:
+                    asked = group.create_task(self.ask_below(message))
+                return asked.result()
             case "stray task":
                 self.task = asyncio.create_task(self.ask_below(message))  # nobody awaits it: an error of the user
-                return await asyncio.sleep(60)
+                return await asyncio.sleep(60, "slept")
         return await self.ask_below(message)
 
     async def ask_below(self, message: object) -> object:
@@ -139,7 +144,9 @@ def test_a_cancelled_ask_leaves_no_trace_in_the_turn_that_goes_on() -> None:
 @pytest.mark.parametrize(
     ("how", "ends"),
     [
-        *itertools.product(["handler", "gather", "stray task"], ["killed", "crashed", "its asker cancelled"]),
+        *itertools.product(
+            ["handler", "gather", "task group", "stray task"], ["killed", "crashed", "its asker cancelled"]
+        ),
         ("own", "killed"),
         ("own", "crashed"),
     ],
@@ -169,13 +176,17 @@ def test_the_end_of_an_asker_cancels_the_work_down_the_line(how: str, ends: str)
     run_virtual(main())
 
 
-def test_an_asker_that_ends_on_another_loop_cancels_the_work_for_it() -> None:
+@pytest.mark.parametrize("asker", ["actor", "task"])
+def test_an_asker_that_ends_on_another_loop_cancels_the_work_for_it(asker: str) -> None:
     async def elsewhere(bottom: ActorRef, is_busy: threading.Event) -> None:
         middle = await Middle.start_ready(bottom, "handler")
-        middle.tell(50)
+        asked = asyncio.ensure_future((middle if asker == "actor" else bottom).ask(50, deadline_s=60))
         assert await asyncio.to_thread(is_busy.wait, 5)
-        middle.kill()
-        await middle.stopped(deadline_s=5)
+        if asker == "actor":
+            middle.kill()
+        else:
+            asked.cancel()
+        await asyncio.wait({asked})
 
     class Busy(Worker):
         async def on_receive(self, message: object) -> object:
@@ -339,7 +350,12 @@ def test_a_batch_of_tells_from_a_thread_wakes_the_loop_once(monkeypatch: pytest.
         loop = asyncio.get_running_loop()
         wakeups: list[object] = []
         wake = loop.call_soon_threadsafe
-        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *args: (wakeups.append(args), wake(*args))[1])
+
+        def counted(action: Callable[..., object], *args: object) -> object:
+            wakeups.append(action)
+            return wake(action, *args)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
 
         def burst() -> None:
             for ref in refs:

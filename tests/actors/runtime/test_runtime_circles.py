@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from covey.actors.runtime.actor import LoopActor
-from covey.actors.runtime.asking import at_work
+from covey.actors.runtime.asking import Work, at_work, find_circle
 from covey.actors.runtime.errors import StartFailedError, WouldDeadlock
 from covey.actors.runtime.exits import Crashed, Shutdown
 from covey.actors.runtime.pool import BlockingPool, PoolActor
 from covey.actors.runtime.ref import ActorRef
+from covey.actors.runtime.reply import Reply, ThreadReply
 from covey.actors.runtime.virtual_time import run_virtual
 from covey.protocol.errors import AskTimeout
 
@@ -141,6 +142,25 @@ def test_a_task_it_owns_may_ask_around_in_circles_while_a_handler_runs() -> None
     run_virtual(main())
 
 
+def test_a_task_it_owns_may_ask_the_actor_itself_while_a_handler_runs() -> None:
+    async def main() -> None:
+        (a,) = await nodes(1)
+        answers: list[object] = []
+
+        async def beside() -> None:
+            answers.append(await a.ask(asks(), deadline_s=60))
+
+        async def handler(node: Node) -> object:
+            node.own(beside(), name="beside")
+            return await asyncio.sleep(5, "handled")
+
+        await a.ask(handler, deadline_s=60)
+        await asyncio.sleep(1)
+        assert answers == ["answer"]
+
+    run_virtual(main())
+
+
 def test_an_actor_may_be_asked_back_once_it_no_longer_waits() -> None:
     async def main() -> None:
         a, b = await nodes(2)
@@ -173,8 +193,8 @@ def test_two_actors_may_wait_for_a_third() -> None:
         def ask_slow(_: Node) -> Awaitable[object]:
             return c.ask(slow, deadline_s=60)
 
-        outcomes = await asyncio.gather(a.ask(ask_slow, deadline_s=60), b.ask(ask_slow, deadline_s=60))
-        assert outcomes == ["slow", "slow"]
+        outcomes = tuple(await asyncio.gather(*(ref.ask(ask_slow, deadline_s=60) for ref in (a, b))))
+        assert outcomes == ("slow", "slow")
 
     run_virtual(main())
 
@@ -208,19 +228,63 @@ def test_a_child_that_asks_its_waiting_parent_in_on_start_fails_to_start_at_once
     run_virtual(main())
 
 
-def test_an_actor_at_rest_belongs_to_no_work() -> None:
+def test_an_actor_whose_on_start_waits_for_somebody_may_not_be_asked_by_that_one() -> None:
+    class Starting(LoopActor):
+        def __init__(self, other: ActorRef) -> None:
+            self.other = other
+
+        async def on_start(self) -> None:  # type: ignore[override]  # may be `async def`, too
+            await self.other.ask(asks(self.actor_ref), deadline_s=60)
+
     async def main() -> None:
-        (ref,) = await nodes(1)
-        seen: list[object] = []
+        (other,) = await nodes(1)
+        with pytest.raises(StartFailedError) as told:
+            await Starting.start_ready(other)
+        assert isinstance(told.value.__cause__, WouldDeadlock)
+        assert asyncio.get_running_loop().time() == 0
+
+    run_virtual(main())
+
+
+class Bystander:
+    """A party of asks in flight, without an actor."""
+
+    def __init__(self) -> None:
+        self.work: Work | None = Work(self)
+
+    def orphan_soon(self, reply: Reply) -> None:
+        """Nothing is done for anybody."""
+
+
+def test_an_ask_that_has_its_answer_holds_nobody_up_though_its_asker_has_not_woken() -> None:
+    one, other, third = Bystander(), Bystander(), Bystander()
+    reply = ThreadReply()
+    for waiting, target in ((one, other), (other, third)):
+        assert waiting.work is not None
+        waiting.work.wait(target, reply if waiting is one else ThreadReply())
+    assert third.work is not None
+
+    assert find_circle(third.work, one) == [third, one, other, third]
+    reply.deliver("answer")
+    assert find_circle(third.work, one) == []
+
+
+def test_an_actor_at_rest_belongs_to_no_work_and_an_ask_that_ended_is_forgotten() -> None:
+    async def main() -> None:
+        ref, other = await nodes(2)
+        seen: list[Work | None] = []
 
         async def handler(node: Node) -> object:
             seen.append(at_work.get())
+            for _ in range(3):
+                await other.ask(asks(), deadline_s=1)
             return None
 
         await ref.ask(handler, deadline_s=1)
         context = ref._cell._context
         assert context is not None
         assert seen[0] is not None
+        assert seen[0].asks == {}
         assert context.run(at_work.get) is None
         assert at_work.get() is None
 

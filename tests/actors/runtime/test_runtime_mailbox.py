@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import strategies as st
@@ -141,6 +142,69 @@ def test_close_hands_back_what_waits_and_refuses_everything_after() -> None:
     puts = {box.put(Envelope(3))[0], box.put_down(DOWN), box.put_stop(Normal()), box.put_unbounded(Envelope(4))}
     assert puts == {Put.CLOSED}
     assert box.take() is None
+
+
+# --- forced interleavings: another thread gets in right before the lock is taken, or right after it is released ------
+
+
+class Contended:
+    """A lock that lets `meanwhile` happen at one of its ends, once."""
+
+    def __init__(self, lock: AbstractContextManager[bool], end: str, meanwhile: Callable[[], object]) -> None:
+        self.lock, self.end, self.meanwhile = lock, end, meanwhile
+
+    def __enter__(self) -> None:
+        self.happen("before")
+        self.lock.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        self.lock.__exit__(*exc)
+        self.happen("after")
+
+    def happen(self, end: str) -> None:
+        if end == self.end:
+            self.end = "over"
+            self.meanwhile()
+
+
+def contend(box: Mailbox, end: str, meanwhile: Callable[[], object]) -> None:
+    box._lock = Contended(box._lock, end, meanwhile)  # type: ignore[assignment]  # all it needs of a lock
+
+
+@pytest.mark.parametrize("end", ["before", "after"])
+@pytest.mark.parametrize("first", ["put", "close"])
+def test_a_put_that_meets_a_close_is_drained_or_refused(first: str, end: str) -> None:
+    box = asleep()
+    drained: list[Envelope] = []
+    puts: list[Put] = []
+
+    def close() -> None:
+        drained.extend(box.close(Killed()))
+
+    def put() -> None:
+        puts.append(box.put(Envelope("mail"))[0])
+
+    contend(box, end, close if first == "put" else put)
+    if first == "put":
+        put()
+    else:
+        close()
+
+    assert (puts == [Put.CLOSED]) is (drained == [])
+    assert box.take() is None
+
+
+@pytest.mark.parametrize("end", ["before", "after"])
+def test_a_put_that_meets_the_last_take_is_taken_or_wakes(end: str) -> None:
+    box = Mailbox(3, "reject", bytes_limit=100)
+    puts: list[Put] = []
+
+    contend(box, end, lambda: puts.append(box.put(Envelope("mail"))[0]))
+    taken = box.take()
+
+    assert (puts == [Put.WAKE]) is (taken is None)
+    if taken is None:
+        assert box.put(Envelope("next"))[0] is Put.ACCEPTED
 
 
 class Waiting(NamedTuple):

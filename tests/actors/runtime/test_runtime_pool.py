@@ -47,7 +47,7 @@ def test_too_many_waiting_calls_are_refused_and_there_is_room_afterwards() -> No
         with pytest.raises(PoolFull):
             await pool.run(lambda: None)
         gate.set()
-        assert await asyncio.gather(running, waiting) == [True, "waited"]
+        assert (await running, await waiting) == (True, "waited")
         assert await pool.run(lambda: "room") == "room"
 
     asyncio.run(main())
@@ -86,8 +86,12 @@ class Blocking(PoolActor):
         self.inside -= 1
         return answer
 
-    def on_stop(self, reason: ExitReason) -> None:
+    def on_stop(self, reason: ExitReason) -> None:  # type: ignore[override]  # pykka's knows no reason
         self.log.append(reason)
+
+
+class Patient(Blocking):
+    stop_deadline_s = 60.0
 
 
 def test_a_pool_actor_handles_one_message_at_a_time_off_the_loop() -> None:
@@ -122,9 +126,10 @@ def test_a_kill_waits_for_the_thread_up_to_the_deadline_before_on_stop() -> None
             begun.set()
             gate.wait(5)
 
-        patient = type("Patient", (Blocking,), {"stop_deadline_s": 5.0})
-        ref = await patient.start_ready()
-        log = ref._cell.actor.log
+        ref = await Patient.start_ready()
+        actor = ref._cell.actor
+        assert isinstance(actor, Patient)
+        log = actor.log
         ref.tell(handler)
         assert await asyncio.to_thread(begun.wait, 5)
         ref.kill()
@@ -158,7 +163,7 @@ def test_a_thread_that_waits_for_an_answer_nobody_needs_is_told_and_the_work_can
 
     async def main() -> None:
         bottom = await Bottom.start_ready()
-        ref = await type("Patient", (Blocking,), {"stop_deadline_s": 60.0}).start_ready()
+        ref = await Patient.start_ready()
 
         def handler() -> None:
             for message in ("work", "more"):
