@@ -66,6 +66,9 @@ log = logging.getLogger(__name__)
 
 BURY_S = 4.0
 
+DUMP_S = 0.2
+"""What a hung process gets to write its stacks; one that is stopped cannot, and is replaced all the same."""
+
 ListenersFor = Callable[[ChildSpec], Mapping[str, Listener | NetworkListener]]
 ArgumentsFor = Callable[[ChildSpec, Incarnation], ServiceArguments]
 
@@ -137,6 +140,17 @@ class Keeper:
         """A process says that it serves; a word from an older life is ignored."""
         if peer.name in self._plan.place:
             self._feed(Ready(child=peer.name, incarnation=peer.incarnation))
+
+    def hung(self, peer: Peer, silent_s: float) -> None:
+        """A process's loop stands still: its stacks go to its log, then it is replaced."""
+        if peer.name not in self._plan.place:
+            return
+        log_event(
+            log, "child_hung", level=logging.ERROR, child=peer.name, incarnation=peer.incarnation, silent_s=silent_s
+        )
+        self._zygote.signal(peer.incarnation, signal.SIGUSR1)
+        event = Hung(child=peer.name, incarnation=peer.incarnation, silent_s=silent_s)
+        self._loop.call_later(DUMP_S, self._feed, event)
 
     def processes(self) -> tuple[ProcessView, ...]:
         """Every process of the tree that exists or is due, the zygote included."""

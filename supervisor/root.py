@@ -61,8 +61,13 @@ log = logging.getLogger(__name__)
 REAP_S = 5.0
 """How long leftovers of an earlier fleet are hunted for before this one starts."""
 
+WATCHDOG_S = 30.0
+"""A process of the tree whose loop says nothing for so long is taken for hung and replaced."""
 
-def run_root(home: Home, *, ready_fd: int | None, leash_fd: int | None, talk: bool) -> int:
+
+def run_root(
+    home: Home, *, ready_fd: int | None, leash_fd: int | None, talk: bool, watchdog_s: float = WATCHDOG_S
+) -> int:
     """Be the root of `home` until it is stopped; the exit code. Raises `AlreadyRunning` and `ConfigError` before.
 
     `ready_fd` gets one JSON line (`launch.Ready`) when the fleet serves. When `leash_fd` reaches its end, the fleet
@@ -111,6 +116,7 @@ def run_root(home: Home, *, ready_fd: int | None, leash_fd: int | None, talk: bo
         ready_fd=ready_fd,
         leash_fd=leash_fd,
         talk=talk,
+        watchdog_s=watchdog_s,
     )
     try:
         return asyncio.run(root.serve())
@@ -149,6 +155,7 @@ class _Root:
         ready_fd: int | None,
         leash_fd: int | None,
         talk: bool,
+        watchdog_s: float,
     ) -> None:
         self._home = home
         self._settings = settings
@@ -160,6 +167,7 @@ class _Root:
         self._ready_fd = ready_fd
         self._leash_fd = leash_fd
         self._talk = talk
+        self._watchdog_s = watchdog_s
         self._plan = fleet_plan(settings)
         self._began = time.monotonic()
         self._interrupts = 0
@@ -202,6 +210,8 @@ class _Root:
             requests=RootRequest,
             replies=WorkerReply,
             on_request=self._on_request,
+            silence_s=self._watchdog_s,
+            on_silent=self._keeper.hung,
         )
         self._desk.attach(self._hub)
         self._gate = open_gate(
