@@ -144,7 +144,7 @@ class Broker(LoopActor):
         self._tick_at = math.inf
         self._timer: Timer | None = None
 
-    async def on_start(self) -> None:
+    async def on_start(self) -> None:  # type: ignore[override] # pykka's own is not awaited
         """Take over every lease that is outstanding; nothing is granted before."""
         left = self._journal.state
         log_event(log, "broker_started", outstanding=len(left.leases), torn_bytes=self._journal.ignored_bytes or None)

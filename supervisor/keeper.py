@@ -34,6 +34,7 @@ from .lifecycle import (
     Event,
     Fact,
     GivenUp,
+    Hung,
     Kill,
     Phase,
     Ready,
@@ -65,6 +66,9 @@ from .zygote_wire import ChildExited, ChildSpawned, SpawnFailed, StrangersKilled
 log = logging.getLogger(__name__)
 
 BURY_S = 4.0
+
+HURRY_S = 1.0
+"""What everybody gets to end in once somebody is in a hurry."""
 
 DUMP_S = 0.2
 """What a hung process gets to write its stacks; one that is stopped cannot, and is replaced all the same."""
@@ -122,11 +126,20 @@ class Keeper:
         self._feed(StopRequested())
 
     def hurry(self) -> None:
-        """Kill whoever is still there."""
+        """Do not go rank by rank: everybody is asked to end now, and is killed after `HURRY_S`."""
+        for signo in (signal.SIGTERM, signal.SIGCONT):
+            self._signal_all(signo)
+        self._loop.call_later(HURRY_S, self.kill)
+
+    def kill(self) -> None:
+        """Kill whoever is still there. What they had not handed over to the ledger stays in their spools."""
+        self._signal_all(signal.SIGKILL)
+
+    def _signal_all(self, signo: int) -> None:
         for spec in self._plan.spec.children:
             phase = self._tree.child(spec.name).phase
             if isinstance(phase, Starting | Running | Stopping):
-                self._zygote.signal(phase.incarnation, signal.SIGKILL)
+                self._zygote.signal(phase.incarnation, signo)
 
     def restart(self, target: str) -> tuple[str, ...]:
         """Replace the child called `target`, or all children of that role; who they are, nobody for a stranger."""

@@ -318,12 +318,20 @@ class _Root:
 
     def _interrupted(self) -> None:
         self._interrupts += 1
-        if self._interrupts == 1:
-            if self._talk:
-                print("\nstopping … (Ctrl-C again kills)", file=sys.stderr)  # noqa: T201 - a person waits
-            self.stop("SIGINT")
-        else:
-            self._keeper.hurry()
+        match self._interrupts:
+            case 1:
+                self._say("\nstopping … (Ctrl-C again: everybody at once)")
+                self.stop("SIGINT")
+            case 2:
+                self._say(f"\nin a hurry: everybody has {HURRY_S:g} s (Ctrl-C again kills)")
+                self._keeper.hurry()
+            case _:
+                self._say("\nkilling what is left; records that were not stored yet wait in run/outbox")
+                self._keeper.kill()
+
+    def _say(self, text: str) -> None:
+        if self._talk:
+            print(text, file=sys.stderr)  # noqa: T201 - a person waits
 
     def _displaced(self, error: Displaced) -> None:
         self.stop(str(error))

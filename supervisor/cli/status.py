@@ -88,7 +88,7 @@ def as_json(status: Status) -> dict[str, Any]:
             }
             for agent in status.agents
         ],
-        "ledger": None if ledger is None else msgspec.to_builtins(ledger),
+        "ledger": None if ledger is None else msgspec.structs.asdict(ledger),
         "unanswered": [name for name, part in (("broker", status.budgets), ("ledger", status.ledger)) if part is None],
     }
 
