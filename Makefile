@@ -1,7 +1,7 @@
 # `make check` is what CI runs (.ci/run), at your desk; with .venv if there is one, else with the active environment.
 PY := $(if $(wildcard .venv/bin/python),$(CURDIR)/.venv/bin/python,python3)
 
-.PHONY: check format lint types test kill bench
+.PHONY: check format lint types test kill bench mutants
 
 check: lint types test
 
@@ -28,3 +28,7 @@ kill:
 
 bench:
 	"$(PY)" -P -m covey bench fanout
+
+# Flips every decision of the strategy in a copy of the package; some test has to fail. Takes about ten minutes.
+mutants:
+	"$(PY)" -P tests/mutants/mutate.py supervisor/strategy.py tests/supervisor/test_strategy.py tests/supervisor/test_strategy_model.py

@@ -279,13 +279,12 @@ class Hub:
             # We stood still ourselves: what it said meanwhile is in the socket, unread.
             line.session.excuse(now)
         silent_s = line.session.silent_s(now)
-        if silent_s < self._beat_s:
-            line.is_blamed = False
-        elif not line.out.is_held_back:
+        if silent_s >= self._beat_s and not line.out.is_held_back:
             _send(line, line.session.beat())
-        if silent_s >= self._silence_s and not line.is_blamed:
-            line.is_blamed = True
+        is_too_long = silent_s >= self._silence_s
+        if is_too_long and not line.is_blamed:
             self._on_silent(peer, silent_s)
+        line.is_blamed = is_too_long
 
     # --- ends ----------------------------------------------------------------------------------------------------
 

@@ -15,9 +15,10 @@ from ..protocol.ids import Incarnation
 from ..protocol.messages.fleet import ProcessView
 from ..protocol.peer import Peer
 from ..storage.logs import log_event
+from .cgroup import Group
 from .exits import ExitReason, Lost, from_status, words
 from .home import Home
-from .leftovers import Register
+from .leftovers import GROUP_S, Register
 from .lifecycle import (
     Action,
     AllReady,
@@ -101,7 +102,8 @@ class Keeper:
         self._home = home
         self._zygote = zygote
         self._tree = new_tree(plan, boot=boot, seed=seed, past=past)
-        self._register = Register(home.processes, Incarnation(boot))
+        self._group = Group.make(Incarnation(boot))
+        self._register = Register(home.processes, Incarnation(boot), group=self._group)
         self._arguments_for = arguments_for
         self._listeners_for = listeners_for
         self._on_ended = on_ended
@@ -113,7 +115,7 @@ class Keeper:
         self.all_ready = asyncio.Event()
         self.all_stopped = asyncio.Event()
         self.escalated: Escalate | None = None
-        self._note_zygote()
+        self._take_zygote_in()
         self._read()
 
     def start(self) -> None:
@@ -207,6 +209,8 @@ class Keeper:
         """End the zygote, and with it whatever is left below it."""
         self._loop.remove_reader(self._reading)
         swept = self._zygote.close(timeout_s=BURY_S)
+        if self._group is not None and not self._group.clear(timeout_s=GROUP_S):
+            log_event(log, "cgroup_not_empty", level=logging.ERROR, path=self._group.path)
         if swept.left:
             log_event(log, "processes_left", level=logging.ERROR, pids=sorted(swept.left))
         else:
@@ -245,15 +249,20 @@ class Keeper:
         log_event(log, "zygote_lost", level=logging.ERROR, pid=self._zygote.pid)
         self._loop.remove_reader(self._reading)
         outstanding = self._zygote.outstanding()
+        if self._group is not None:
+            self._group.kill()
         self._zygote.bury(timeout_s=BURY_S)
         self._zygote = exec_zygote()
         self._zygote_restarts += 1
-        self._note_zygote()
+        self._take_zygote_in()
         self._read()
         for life, name in outstanding.items():
             self._feed(Ended(child=name, incarnation=life, reason=Lost()))
 
-    def _note_zygote(self) -> None:
+    def _take_zygote_in(self) -> None:
+        """Before it is asked for a child: whoever it forks is in the group as well."""
+        if self._group is not None and not self._group.take_in(self._zygote.pid):
+            log_event(log, "cgroup_refused", level=logging.WARNING, path=self._group.path)
         self._register.add("zygote", pid=self._zygote.pid, start_ticks=start_ticks(self._zygote.pid))
 
     # --- decide, then do -----------------------------------------------------------------------------------------

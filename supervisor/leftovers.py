@@ -21,6 +21,7 @@ import msgspec
 from ..protocol.ids import Incarnation
 from ..protocol.peer import Owner
 from ..storage.owners import boot_id, open_pidfd, owner_of
+from .cgroup import PREFIX, Group
 
 TAG: Final = "COVEY_FLEET"
 """Environment variable of everything below a root: the root's incarnation."""
@@ -28,6 +29,7 @@ TAG: Final = "COVEY_FLEET"
 ZYGOTE_S: Final = 1.0
 """How long a zygote without a root may go on burying its own: it also finds what has no tag."""
 
+GROUP_S: Final = 2.0
 ROUND_S: Final = 0.5
 
 
@@ -46,8 +48,14 @@ class Born(msgspec.Struct, frozen=True, kw_only=True, tag="born"):
     start_ticks: int
 
 
+class Grouped(msgspec.Struct, frozen=True, kw_only=True, tag="group"):
+    """All of them are in this cgroup."""
+
+    path: str
+
+
 _line = msgspec.json.Encoder()
-_lines = msgspec.json.Decoder(Header | Born)
+_lines = msgspec.json.Decoder(Header | Born | Grouped)
 
 
 class Register:
@@ -56,11 +64,12 @@ class Register:
     Lines of processes that have ended stay until `most` are there: an identity that is over hits nobody.
     """
 
-    def __init__(self, path: Path, fleet: Incarnation, *, most: int = 1000) -> None:
+    def __init__(self, path: Path, fleet: Incarnation, *, group: Group | None = None, most: int = 1000) -> None:
         self._path, self._most = path, most
         self._header = Header(fleet=fleet, boot_id=boot_id())
+        self._opening = [self._header, *([Grouped(path=str(group.path))] if group is not None else [])]
         self._lines: list[Born] = []
-        self._write([self._header])
+        self._write(self._opening)
 
     def add(self, name: str, *, pid: int, start_ticks: int) -> None:
         """Note a process. Nothing is fsynced: the page cache outlives us, and a boot ends all of them."""
@@ -73,13 +82,13 @@ class Register:
         self._lines = [line for line in self._lines if _is_there(line, self._header.boot_id)]
         # At least as many new ones before this is done again, however many are alive.
         self._most = max(self._most, 2 * len(self._lines))
-        self._write([self._header, *self._lines])
+        self._write([*self._opening, *self._lines])
 
     def remove(self) -> None:
         """The fleet is gone in order."""
         self._path.unlink(missing_ok=True)
 
-    def _write(self, lines: Iterable[Header | Born]) -> None:
+    def _write(self, lines: Iterable[Header | Born | Grouped]) -> None:
         draft = self._path.with_suffix(".new")
         draft.write_bytes(b"".join(_line.encode(line) + b"\n" for line in lines))
         draft.chmod(0o600)
@@ -91,7 +100,7 @@ def reap(path: Path, *, timeout_s: float) -> tuple[int, ...]:
 
     Returns early once nobody is left. The caller holds the home's lock, so that fleet has no root any more.
     """
-    header, born = _read(path)
+    header, born, group = _read(path)
     if header is None or header.boot_id != boot_id():
         return ()
     deadline = time.monotonic() + timeout_s
@@ -99,8 +108,11 @@ def reap(path: Path, *, timeout_s: float) -> tuple[int, ...]:
     # A zygote ends by itself without its root, and does it better than we could: it is the parent of all.
     zygotes = [owner for owner, one in zip(owners, born, strict=True) if one.name == "zygote"]
     _wait(_pidfds(zygotes), min(ZYGOTE_S, timeout_s))
-    spared = _ourselves()
     killed: dict[int, None] = {}
+    if group is not None and group.path.name == f"{PREFIX}{header.fleet}" and not group.holds_us():
+        killed.update(dict.fromkeys(group.members()))
+        group.clear(timeout_s=min(GROUP_S, timeout_s))
+    spared = _ourselves()
     while time.monotonic() < deadline:
         found = {owner.pid: owner for owner in (*owners, *_tagged(header.fleet))}
         found.update((owner.pid, owner) for owner in _below(found))
@@ -114,24 +126,28 @@ def reap(path: Path, *, timeout_s: float) -> tuple[int, ...]:
     return tuple(killed)
 
 
-def _read(path: Path) -> tuple[Header | None, list[Born]]:
+def _read(path: Path) -> tuple[Header | None, list[Born], Group | None]:
     """What a register says; a line that was cut by the death of its writer ends it."""
     header: Header | None = None
     born: list[Born] = []
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return None, []
+        return None, [], None
+    group: Group | None = None
     for line in content.splitlines():
         try:
             entry = _lines.decode(line)
         except (msgspec.DecodeError, UnicodeError):
             break
-        if isinstance(entry, Header):
-            header = entry
-        else:
-            born.append(entry)
-    return header, born
+        match entry:
+            case Header():
+                header = entry
+            case Grouped(path=folder):
+                group = Group(Path(folder))
+            case Born():
+                born.append(entry)
+    return header, born, group
 
 
 def _is_there(born: Born, boot: str) -> bool:

@@ -116,7 +116,9 @@ class Link:
         self._waiting[ask_id] = future
         if timeout_s is not None:
             self._deadlines.set(ask_id, timeout_s)
-        if out:
+        if len(self._waiting) == 1 and len(out) == 1 and self._out.put_alone(out[0]):
+            self._pump.look()
+        elif out:
             self._out.put(out)
         try:
             reply = await future

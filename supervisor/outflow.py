@@ -53,6 +53,13 @@ class Outflow:
         """Whether frames wait for room in the pipe."""
         return self._retry is not None
 
+    def put_alone(self, frame: bytes) -> bool:
+        """Send a frame that none will follow soon, without a word at the turn's end; False if it cannot go at once.
+
+        What is done after a send delays it: ZeroMQ's thread waits for the processor that we are using.
+        """
+        return not self._has_spoken and not self._unsent and self._sent_alone(frame)
+
     def put(self, frames: list[bytes]) -> None:
         """Send these after everything that waits."""
         if not self._has_spoken and self._retry is None:

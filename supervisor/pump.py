@@ -51,6 +51,11 @@ class Pump:
         if not self._is_draining:
             self._kick()
 
+    def look(self) -> None:
+        """Look at the socket now: what was just sent may have swallowed the edge."""
+        if not self._is_scheduled and not self._is_draining and self._has_mail():
+            self._kick()
+
     def close(self) -> None:
         """Stop reading. Idempotent."""
         if not self._is_closed:

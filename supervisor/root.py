@@ -38,7 +38,7 @@ from .exits import ExitReason, words
 from .gate import open_gate
 from .home import SOCKET_NAMES, Home, RootInfo
 from .hub import Hub
-from .keeper import Keeper
+from .keeper import HURRY_S, Keeper
 from .keys import KeyRing
 from .launch import Ready
 from .leftovers import TAG, reap
@@ -52,6 +52,7 @@ from .restart_log import RestartLog, read_past
 from .service import ServiceArguments
 from .sockets import make_context
 from .spec import ChildSpec, Plan, TreeSpec, plan
+from .systemd import Notifier
 from .vitals import vitals
 from .zygote import warm_up
 from .zygote_client import ZygoteClient, start_zygote
@@ -88,6 +89,7 @@ def run_root(
     paths = {name: socket_path(sockets, name) for name in SOCKET_NAMES}
     listeners = inherited(paths)
     network = _network(home, accepted.settings)
+    notifier = Notifier.take(os.environ, os.getpid())
     # Before the fork: what is imported here, root, zygote and all their children share.
     rehearse()
     warm_up()
@@ -113,6 +115,7 @@ def run_root(
         listeners,
         presence=presence,
         network=network,
+        notifier=notifier,
         ready_fd=ready_fd,
         leash_fd=leash_fd,
         talk=talk,
@@ -156,6 +159,7 @@ class _Root:
         leash_fd: int | None,
         talk: bool,
         watchdog_s: float,
+        notifier: Notifier,
     ) -> None:
         self._home = home
         self._settings = settings
@@ -168,6 +172,7 @@ class _Root:
         self._leash_fd = leash_fd
         self._talk = talk
         self._watchdog_s = watchdog_s
+        self._notifier = notifier
         self._plan = fleet_plan(settings)
         self._began = time.monotonic()
         self._interrupts = 0
@@ -232,6 +237,7 @@ class _Root:
             await self._keeper.all_stopped.wait()
         finally:
             announcer.cancel()
+            self._notifier.close()
             await self._desk.close()
             await self._restart_log.close()
             self._hub.close()
@@ -251,6 +257,7 @@ class _Root:
 
     def stop(self, reason: str) -> None:
         """See `desk.Tree`."""
+        self._notifier.stopping(reason)
         self._keeper.stop(reason)
 
     def processes(self) -> tuple[ProcessView, ...]:
@@ -346,6 +353,7 @@ class _Root:
         processes = self.processes()
         ready = Ready(pid=os.getpid(), processes=len(processes), ready_s=round(time.monotonic() - self._began, 3))
         log_event(log, "fleet_ready", processes=ready.processes, ready_s=ready.ready_s)
+        self._notifier.ready(f"{ready.processes} processes in {self._home.path}")
         if self._ready_fd is not None:
             with suppress(BrokenPipeError):
                 os.write(self._ready_fd, msgspec.json.encode(ready) + b"\n")

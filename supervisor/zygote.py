@@ -23,6 +23,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from . import newborn, zygote_wire
+from .cgroup import kill_own
 from .newborn import ROLES, Main
 from .process import become_subreaper, kill_strangers, set_title, start_ticks, sweep
 from .zygote_wire import ChildExited, ChildSpawned, SpawnChild, SpawnFailed, StrangersKilled, ZygoteReady, ZygoteReport
@@ -90,6 +91,8 @@ def run(
         sys.excepthook(*sys.exc_info())
     finally:
         sweep(timeout_s=SWEEP_S)
+        # Whoever was found by no parent is found by this; it ends us as well.
+        kill_own()
         os._exit(code)
 
 

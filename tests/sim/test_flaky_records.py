@@ -1,4 +1,4 @@
-"""Records on their way to the ledger over a bad link, past a ledger that refuses and dies: each is kept exactly once."""
+"""Records over a bad link, to a ledger that refuses and dies: each is kept exactly once."""
 
 from __future__ import annotations
 

@@ -233,8 +233,8 @@ def test_a_fleet_serves_on_the_sockets_of_its_parent(folder: Path) -> None:
         pass_fds=fds,
         stdout=subprocess.PIPE,
     )
+    assert root.stdout is not None
     try:
-        assert root.stdout is not None
         assert root.stdout.readline().startswith(b"covey is up")
         with Fleet.connect(home.path, start=False) as fleet:
             with fleet.slot("https://api.z.ai/api/coding/paas/v4", model="glm", timeout=5.0):

@@ -298,6 +298,7 @@ class BrokerSite:
         self.renewals: asyncio.Queue[float] = asyncio.Queue()
         self._listeners = listen_at(NetworkAddress.parse(site.address))
         self._links: list[Any] = []
+        self._holders: list[subprocess.Popen[bytes]] = []
 
     async def open(self) -> None:
         site = self.site
@@ -343,7 +344,9 @@ class BrokerSite:
             str(site.folder / "spool"),
             renews,
         ]
-        return subprocess.Popen([sys.executable, "-P", "-c", HOLD, *words], stdout=subprocess.PIPE)
+        holder = subprocess.Popen([sys.executable, "-P", "-c", HOLD, *words], stdout=subprocess.PIPE)
+        self._holders.append(holder)
+        return holder
 
     async def wait_for_slot(self) -> None:
         """As a client at a desk that renews for itself."""
@@ -359,6 +362,8 @@ class BrokerSite:
             await door.close()
 
     async def close(self) -> None:
+        for holder in self._holders:
+            end(holder)
         for link in self._links:
             link.close()
         self.gate.close()

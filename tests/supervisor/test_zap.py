@@ -28,8 +28,8 @@ from covey.supervisor.home import Home
 from covey.supervisor.hub import Hub
 from covey.supervisor.keys import KeyProblem, KeyRing, Pair, new_pair
 from covey.supervisor.link import Link
-from covey.supervisor.sockets import ClientCurve, make_context, make_network_dealer
-from covey.supervisor.zap import ADDRESS
+from covey.supervisor.sockets import ClientCurve, make_context, make_network_dealer, make_network_router
+from covey.supervisor.zap import ADDRESS, DOMAIN
 
 NOT_IN_S = 0.7
 """How long somebody who must not come in is given to do so; those who may need some 20 ms."""
@@ -232,12 +232,47 @@ def test_nobody_comes_in_by_an_answer_that_is_no_permission(site: Site, answer: 
     run(work)
 
 
+def test_nobody_comes_in_where_there_never_was_anybody_to_decide(site: Site) -> None:
+    async def work(here: Any, there: Any) -> None:
+        router = make_network_router(
+            here, at=site.at, listener_fd=os.dup(site.listener.fileno()), secret=site.server.secret, domain=DOMAIN
+        )
+        hub = Hub(
+            here, socket=router, me=site.peer("broker"), requests=RemoteBrokerRequest, on_request=site.asked.append
+        )
+
+        await must_not_come_in(site, site.link(there))
+        await must_not_come_in(site, site.link(there, new_pair()))
+
+        assert hub.peers() == []
+        hub.close()
+
+    run(work)
+
+
 def test_who_decides_is_there_before_the_door(site: Site) -> None:
+    async def work(here: Any, there: Any) -> None:
+        second = here.socket(zmq.REP)
+
+        def open_hub(socket: Any) -> Hub:
+            with pytest.raises(zmq.ZMQError, match="Address already in use"):
+                second.bind(ADDRESS)
+            return Hub(
+                here, socket=socket, me=site.peer("broker"), requests=RemoteBrokerRequest, on_request=lambda _: None
+            )
+
+        Gate(here, at=site.at, listener_fd=site.listener.fileno(), keys=site.keys, open_hub=open_hub).close()
+        second.close()
+
+    run(work)
+
+
+def test_without_anybody_to_decide_there_is_no_door(site: Site) -> None:
     async def work(here: Any, there: Any) -> None:
         taken = here.socket(zmq.REP)
         taken.bind(ADDRESS)
 
-        with pytest.raises(zmq.ZMQError):
+        with pytest.raises(zmq.ZMQError, match="Address already in use"):
             site.gate(here)
 
         await must_not_come_in(site, site.link(there))
@@ -341,7 +376,10 @@ def test_whatever_a_hello_says_and_wherever_it_stands_nobody_is_taken_for_a_proc
     async def work(here: Any, there: Any) -> None:
         gate = site.gate(here)
         worker = Peer(role="worker", name="worker-1", incarnation=Incarnation("life-of-a-worker"), owner=me())
-        hello, other = frames.encode(frames.Hello(version=frames.VERSION, peer=worker)), frames.encode(frames.Stranger())
+        hello, other = (
+            frames.encode(frames.Hello(version=frames.VERSION, peer=worker)),
+            frames.encode(frames.Stranger()),
+        )
         said = {
             "alone": hello,
             "first": frames.bundle([hello, other]),
