@@ -1,4 +1,5 @@
-"""The other end of the link benchmark: a hub, and a bare ROUTER that answers the same sizes, each in its own process.
+"""The other end of the link benchmark, each kind in its own process: a hub, a bare ROUTER that answers the same sizes
+in a blocking loop, and one that does so from an asyncio loop, which is what a hub has to live in.
 
 A process is started warm: it has imported everything and waits for a line before it serves, so that what is measured
 after a kill is the link and not the start of an interpreter.
@@ -22,6 +23,7 @@ from ..protocol.messages.base import Done, Failed, Wire
 from ..protocol.peer import Peer
 from ..storage.owners import me
 from ..supervisor.hub import Hub
+from ..supervisor.pump import NOBLOCK, NOBLOCK_MORE, Pump
 from ..supervisor.sockets import make_context, make_router
 
 BARE_REPLY_BYTES: Final = 48
@@ -90,7 +92,7 @@ class ServiceProcess:
 
 def main(kind: str, path: str, listener_fd: int) -> None:
     """Say that we are warm, wait for the word, and serve until killed, or until whoever started us is gone."""
-    serve: Callable[[str, int], None] = {"hub": _serve_hub, "bare": _serve_bare}[kind]
+    serve: Callable[[str, int], None] = {"hub": _serve_hub, "bare": _serve_bare, "loop": _serve_loop}[kind]
     print("warm", flush=True)
     if sys.stdin.readline():
         serve(path, listener_fd)
@@ -98,11 +100,36 @@ def main(kind: str, path: str, listener_fd: int) -> None:
 
 def _serve_bare(path: str, listener_fd: int) -> None:
     router = make_router(make_context(), path=path, listener_fd=os.dup(listener_fd))
-    router.setsockopt(zmq.RCVTIMEO, 60_000)
+    router.setsockopt(zmq.RCVTIMEO, 60_000)  # nobody wants us for so long: an error ends us
     reply = b"r" * BARE_REPLY_BYTES
     while True:
         identity, _ = router.recv_multipart()
         router.send_multipart([identity, reply])
+
+
+def _serve_loop(path: str, listener_fd: int) -> None:
+    asyncio.run(_serve_loop_until_killed(path, listener_fd))
+
+
+async def _serve_loop_until_killed(path: str, listener_fd: int) -> None:
+    router = make_router(make_context(), path=path, listener_fd=os.dup(listener_fd))
+    reply = b"r" * BARE_REPLY_BYTES
+
+    def answer() -> int:
+        identity, _ = router.recv(NOBLOCK), router.recv(NOBLOCK)
+        router.send(identity, NOBLOCK_MORE)
+        router.send(reply, NOBLOCK)
+        return 1
+
+    Pump(router, answer)
+    await _nobody_wants_us()
+
+
+async def _nobody_wants_us() -> None:
+    """Until whoever started us is gone."""
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
+    await ended.wait()
 
 
 def _serve_hub(path: str, listener_fd: int) -> None:
@@ -132,7 +159,5 @@ async def _serve_hub_until_the_end(path: str, listener_fd: int) -> None:
         requests=LinkRequest,
         on_request=on_request,
     )
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
-    await ended.wait()
+    await _nobody_wants_us()
     hub.close()

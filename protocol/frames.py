@@ -9,7 +9,7 @@ of its life. `next_seq` in a greeting says where the new session begins; whateve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -117,9 +117,8 @@ _SMALL_MAP: Final = 0x80
 _bundles = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
-def encode(message: Wire) -> bytes:
-    """The message (or frame) as bytes."""
-    return _encoder.encode(message)
+encode: Final[Callable[[Wire], bytes]] = _encoder.encode
+"""The message (or frame) as bytes."""
 
 
 def bundle(frames: Sequence[bytes]) -> bytes:

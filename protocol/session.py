@@ -26,7 +26,7 @@ import msgspec
 from . import frames
 from .credit import Allowance, Window
 from .errors import LinkClosed, MessageTooLarge, ProtocolError
-from .messages.base import Failed, Wire
+from .messages.base import Failed
 from .peer import Peer
 from .session_asks import Answers, Asks
 from .session_events import Answered, Asked, Event, Left, Opened, Told
@@ -210,8 +210,7 @@ class Session:
         out = self._took_one()
         if ask_id in self._in_work:
             return NO_EVENTS, out
-        answer = self._answers.find(ask_id)
-        if answer is not None:
+        if (answer := self._answers.find(ask_id)) is not None:
             return NO_EVENTS, [*out, self._reply_frame(ask_id, answer)]
         self._in_work.add(ask_id)
         return [Asked(ask_id, body)], out
@@ -395,9 +394,8 @@ _LEAVING: Final = frozenset({State.DRAINING, State.ADRIFT})
 _GREETING: Final = frozenset({State.GREETING, State.ADRIFT})
 
 
-def body_of(message: Wire) -> bytes:
-    """A message as the body of a frame."""
-    return frames.encode(message)
+body_of: Final = frames.encode
+"""A message as the body of a frame."""
 
 
 def _check_size(body: bytes) -> None:

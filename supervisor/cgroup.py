@@ -94,14 +94,17 @@ class Group:
         return True
 
 
-def kill_own() -> None:
-    """End every process of the group this one is in, if that is a fleet's; this process too, and it does not return.
+def dissolve_own(*, timeout_s: float) -> None:
+    """End every other process of the group this one is in, if that is a fleet's, and take the group away.
 
-    For a zygote whose root is gone. Where there is no such group nothing happens.
+    For a zygote whose root is gone. Where there is no such group nothing happens; if the kernel does not let us step
+    out of it first, this process ends with the others.
     """
     own = _own(MOUNTS, MEMBERSHIP)
-    if own is not None and own.name.startswith(PREFIX) and Group(own).kill():
-        select.select([], [], [], 1.0)
+    if own is None or not own.name.startswith(PREFIX):
+        return
+    Group(own.parent).take_in(os.getpid())
+    Group(own).clear(timeout_s=timeout_s)
 
 
 def _own(mounts: Path, membership: Path) -> Path | None:

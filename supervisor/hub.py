@@ -31,7 +31,7 @@ from ..protocol.session_events import Answered, Asked, Event, Left, Opened, Told
 from ..protocol.session_states import State
 from ..storage.logs import log_event
 from .outflow import Outflow
-from .pump import NOBLOCK, NOBLOCK_MORE, Pump
+from .pump import NOBLOCK, NOBLOCK_MORE, Pump, sender
 from .sockets import make_router
 
 log = logging.getLogger(__name__)
@@ -98,6 +98,7 @@ class Hub:
         self._loop = asyncio.get_running_loop()
         self._socket = socket or make_router(context, path=path, listener_fd=listener_fd)
         self._pump = Pump(self._socket, self._take)
+        self._socket_send = sender(self._socket)
         self.protocol_errors = 0
 
     def peers(self) -> list[Peer]:
@@ -193,10 +194,12 @@ class Hub:
         if len(self._lines) >= MAX_STRANGERS:
             self._sweep()
 
+        send = self._socket_send
+
         def put(message: bytes) -> None:
             try:
-                self._socket.send(identity, NOBLOCK_MORE)
-                self._socket.send(message, NOBLOCK)
+                send(identity, NOBLOCK_MORE)
+                send(message, NOBLOCK)
             except zmq.Again:
                 raise
             except zmq.ZMQError as exc:
@@ -207,7 +210,7 @@ class Hub:
         def overflowed(dropped: int) -> None:
             log_event(log, "hub_peer_does_not_read", level=logging.ERROR, peer=_text(identity), dropped=dropped)
 
-        out = Outflow(put, loop=self._loop, at_turn_end=self._pump.at_turn_end, on_overflow=overflowed)
+        out = Outflow(put, pump=self._pump, loop=self._loop, on_overflow=overflowed)
         line = _Line(Session(self._me, opens=False), out)
         self._lines[identity] = line
         return line

@@ -67,7 +67,9 @@ class Register:
     def __init__(self, path: Path, fleet: Incarnation, *, group: Group | None = None, most: int = 1000) -> None:
         self._path, self._most = path, most
         self._header = Header(fleet=fleet, boot_id=boot_id())
-        self._opening = [self._header, *([Grouped(path=str(group.path))] if group is not None else [])]
+        self._opening: list[Header | Born | Grouped] = [self._header]
+        if group is not None:
+            self._opening.append(Grouped(path=str(group.path)))
         self._lines: list[Born] = []
         self._write(self._opening)
 

@@ -27,7 +27,7 @@ from ..protocol.session_states import State
 from ..storage.logs import log_event
 from .deadlines import Deadlines
 from .outflow import Outflow
-from .pump import NOBLOCK, Pump
+from .pump import NOBLOCK, Pump, sender
 from .sockets import ClientCurve, make_dealer, make_network_dealer
 
 log = logging.getLogger(__name__)
@@ -80,9 +80,8 @@ class Link:
         self._monitor = self._socket.get_monitor_socket(events)
         self._monitor_pump = Pump(self._monitor, self._take_event)
         self._pump = Pump(self._socket, self._take)
-        self._out = Outflow(
-            self._put, loop=self._loop, at_turn_end=self._pump.at_turn_end, on_overflow=self._overflowed
-        )
+        self._socket_send = sender(self._socket)
+        self._out = Outflow(self._put, pump=self._pump, loop=self._loop, on_overflow=self._overflowed)
         self._deadlines = Deadlines(self._loop, self._expired)
         self._socket.connect(path if curve is not None else f"ipc://{path}")
         self._pinger = self._loop.call_later(PING_S, self._ping)
@@ -116,10 +115,8 @@ class Link:
         self._waiting[ask_id] = future
         if timeout_s is not None:
             self._deadlines.set(ask_id, timeout_s)
-        if len(self._waiting) == 1 and len(out) == 1 and self._out.put_alone(out[0]):
-            self._pump.look()
-        elif out:
-            self._out.put(out)
+        if out:
+            self._out.put(out, is_alone=len(self._waiting) == 1)
         try:
             reply = await future
         except TimeoutError:
@@ -207,7 +204,7 @@ class Link:
 
     def _put(self, frame: bytes) -> None:
         try:
-            self._socket.send(frame, NOBLOCK)
+            self._socket_send(frame, NOBLOCK)
         except zmq.Again:
             if self._open.is_set():
                 raise

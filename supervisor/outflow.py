@@ -16,6 +16,7 @@ from typing import Final
 import zmq
 
 from ..protocol.frames import MAX_BUNDLE_BYTES, bundle
+from .pump import Pump
 
 RETRY_S: Final = 0.005
 MAX_FRAMES: Final = 50_000
@@ -25,25 +26,26 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 class Outflow:
     """One peer's unsent frames. `send` puts one message into the pipe or raises `zmq.Again`. Owned by the loop thread.
 
-    `at_turn_end` calls back when the present turn is over, and wants to know whether anything was sent. At the bound
-    everything is dropped and `on_overflow` is told how much: the peer does not read.
+    `pump` reads the same socket. At the bound everything is dropped and `on_overflow` is told how much: the peer does
+    not read.
     """
 
-    __slots__ = ("_at_turn_end", "_bytes", "_has_spoken", "_loop", "_on_overflow", "_retry", "_send", "_unsent")
+    __slots__ = ("_bytes", "_is_waiting", "_loop", "_on_overflow", "_pump", "_retry", "_send", "_spoke_in", "_unsent")
 
     def __init__(
         self,
         send: Callable[[bytes], None],
         *,
+        pump: Pump,
         loop: asyncio.AbstractEventLoop,
-        at_turn_end: Callable[[Callable[[], bool]], None],
         on_overflow: Callable[[int], None],
     ) -> None:
         self._send = send
+        self._pump = pump
         self._loop = loop
-        self._at_turn_end = at_turn_end
         self._on_overflow = on_overflow
-        self._has_spoken = False
+        self._spoke_in = -1
+        self._is_waiting = False
         self._unsent: deque[bytes] = deque()
         self._bytes = 0
         self._retry: asyncio.TimerHandle | None = None
@@ -53,25 +55,19 @@ class Outflow:
         """Whether frames wait for room in the pipe."""
         return self._retry is not None
 
-    def put_alone(self, frame: bytes) -> bool:
-        """Send a frame that none will follow soon, without a word at the turn's end; False if it cannot go at once.
-
-        What is done after a send delays it: ZeroMQ's thread waits for the processor that we are using.
-        """
-        return not self._has_spoken and not self._unsent and self._sent_alone(frame)
-
-    def put(self, frames: list[bytes]) -> None:
-        """Send these after everything that waits."""
-        if not self._has_spoken and self._retry is None:
-            self._has_spoken = True
-            self._at_turn_end(self._turn_ended)
-            if len(frames) == 1 and self._sent_alone(frames[0]):
-                return
+    def put(self, frames: list[bytes], *, is_alone: bool = False) -> None:
+        """Send these after everything that waits. `is_alone`: no others are likely to follow in this turn."""
+        is_first = self._spoke_in != self._pump.turn and not self._unsent
+        if is_first and len(frames) == 1 and self._sent_alone(frames[0], is_alone=is_alone):
+            return
         for frame in frames:
             self._unsent.append(frame)
             self._bytes += len(frame)
         if len(self._unsent) > MAX_FRAMES or self._bytes > MAX_BYTES:
             self._overflow()
+        elif not self._is_waiting and self._retry is None:
+            self._is_waiting = True
+            self._pump.at_turn_end(self._turn_ended)
 
     def flush(self) -> None:
         """Send what waits as far as the pipe takes it, without waiting for the end of the turn."""
@@ -93,11 +89,13 @@ class Outflow:
             self._retry.cancel()
             self._retry = None
 
-    def _sent_alone(self, frame: bytes) -> bool:
+    def _sent_alone(self, frame: bytes, *, is_alone: bool) -> bool:
+        self._spoke_in = self._pump.turn
         try:
             self._send(frame)
         except zmq.Again:
             return False
+        self._pump.sent(is_alone=is_alone)
         return True
 
     def _bundled(self) -> int:
@@ -111,7 +109,7 @@ class Outflow:
         return max(1, count)
 
     def _turn_ended(self) -> bool:
-        self._has_spoken = False
+        self._is_waiting = False
         if not self._unsent or self._retry is not None:
             return False
         self.flush()
@@ -119,7 +117,8 @@ class Outflow:
 
     def _try_again(self) -> None:
         self._retry = None
-        self._at_turn_end(self._turn_ended)
+        self._is_waiting = True
+        self._pump.at_turn_end(self._turn_ended)
 
     def _overflow(self) -> None:
         dropped = len(self._unsent)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 import zmq
 
@@ -25,6 +26,19 @@ _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
 
 
+class Sends(Protocol):
+    """What a message can be sent with: a socket, or what stands in for one."""
+
+    def send(self, data: bytes, flags: int, /) -> object:
+        """As `zmq.Socket.send`."""
+        ...
+
+
+def sender(socket: Sends) -> Callable[[bytes, int], object]:
+    """The socket's `send(message, flags)`, past the checks of options we never give: they cost more than the send."""
+    return partial(zmq.backend.Socket.send, socket) if isinstance(socket, zmq.Socket) else socket.send
+
+
 class Pump:
     """Calls `take` for every message of `socket`, on the loop thread. Owns the socket's reader, not the socket.
 
@@ -36,12 +50,15 @@ class Pump:
         self._socket = socket
         self._take = take
         self._loop = asyncio.get_running_loop()
+        self.turn = 0
+        """Rises with every turn or burst: what happens at one number happens together."""
         self._last_words: list[Callable[[], bool]] = []
         self._is_scheduled = False
         self._is_draining = False
         self._is_closed = False
+        self._has_sent = False
         self._fd = int(socket.getsockopt(zmq.FD))
-        self._loop.add_reader(self._fd, self._drain)
+        self._loop.add_reader(self._fd, self._woken)
         self._ticker = self._loop.call_later(TICK_S, self._tick)
         self._kick()
 
@@ -51,9 +68,20 @@ class Pump:
         if not self._is_draining:
             self._kick()
 
-    def look(self) -> None:
-        """Look at the socket now: what was just sent may have swallowed the edge."""
-        if not self._is_scheduled and not self._is_draining and self._has_mail():
+    def sent(self, *, is_alone: bool) -> None:
+        """A message was sent, which may have swallowed the edge: the socket is looked at again.
+
+        What is done after a send delays it, because ZeroMQ's thread waits for the processor that we are using. So after
+        one that is alone the look comes at once, and nothing is put off to another turn of the loop.
+        """
+        self._has_sent = True
+        if self._is_draining:
+            return
+        if not is_alone:
+            self._kick()
+            return
+        self.turn += 1
+        if not self._is_scheduled and self._has_mail():
             self._kick()
 
     def close(self) -> None:
@@ -66,26 +94,31 @@ class Pump:
     def _kick(self) -> None:
         if not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._turn_ended)
 
-    def _turn(self) -> None:
+    def _turn_ended(self) -> None:
         self._is_scheduled = False
         if self._is_closed:
             return
         self._speak()
         if self._has_mail():
-            self._drain()
+            self._drain(BURST)
 
-    def _drain(self) -> None:
-        if self._is_closed:
-            return
+    def _woken(self) -> None:
+        if not self._is_closed:
+            self._drain(1)
+
+    def _drain(self, most: int) -> None:
         self._is_draining = is_unfinished = True
+        self._has_sent = False
         try:
             taken = self._take()
-            # The usual case is one message, and asking is cheaper than being refused.
-            if is_unfinished := self._has_mail():
-                while taken < BURST:
-                    taken += self._take()
+            # One message is the usual case. If it was answered, look for more now. If not, somebody here waits for it
+            # and comes first: the look would take longer than the message did.
+            if self._has_sent:
+                is_unfinished = self._has_mail()
+            while is_unfinished and taken < most:
+                taken += self._take()
         except zmq.Again:
             is_unfinished = False
         except zmq.ZMQError as exc:
@@ -98,9 +131,15 @@ class Pump:
                 self._kick()
 
     def _speak(self) -> bool:
-        """Let those speak who have something to say; whether they did."""
+        """The turn is over: let those speak who have something to say; whether they did."""
+        self.turn += 1
+        if not self._last_words:
+            return False
         words, self._last_words = self._last_words, []
-        return sum(send() for send in words) > 0
+        has_spoken = False
+        for send in words:
+            has_spoken |= send()
+        return has_spoken
 
     def _has_mail(self) -> bool:
         return not self._socket.closed and bool(int(self._socket.getsockopt(_EVENTS)) & _POLLIN)

@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from . import newborn, zygote_wire
-from .cgroup import kill_own
+from .cgroup import dissolve_own
 from .newborn import ROLES, Main
 from .process import become_subreaper, kill_strangers, set_title, start_ticks, sweep
 from .zygote_wire import ChildExited, ChildSpawned, SpawnChild, SpawnFailed, StrangersKilled, ZygoteReady, ZygoteReport
@@ -49,6 +49,7 @@ SCAN_S = 1.0
 """How often strangers are looked for, besides at every SIGCHLD."""
 
 SWEEP_S = 4.0
+GROUP_S = 0.5
 """How long the end may take: nobody is left 5 s after the root."""
 
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -91,8 +92,8 @@ def run(
         sys.excepthook(*sys.exc_info())
     finally:
         sweep(timeout_s=SWEEP_S)
-        # Whoever was found by no parent is found by this; it ends us as well.
-        kill_own()
+        # Whoever was found by no parent is found by this.
+        dissolve_own(timeout_s=GROUP_S)
         os._exit(code)
 
 

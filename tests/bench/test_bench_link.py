@@ -1,4 +1,4 @@
-"""`covey bench link`: it measures everything it promises, beside the floor of the same run, and leaves nothing behind."""
+"""`covey bench link` measures everything it promises beside the floors of the same run, and leaves nothing behind."""
 
 from __future__ import annotations
 

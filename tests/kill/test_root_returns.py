@@ -98,10 +98,11 @@ def test_what_root_and_zygote_left_behind_together_is_ended_by_the_next_root(hou
     until(lambda: len(sleepers(house)) >= 2, within_s=20.0, what="the command runs")
     bystander = subprocess.Popen(["sleep", "9893"], env=house.environ(), start_new_session=True)
 
-    # Stopped first, so that neither can act on the death of the other.
+    # Stopped first, so that neither can act on the death of the other; the zygote dies first, because the kernel
+    # continues a stopped process group when its last tie to the outside ends.
     for signo in (signal.SIGSTOP, signal.SIGKILL):
-        os.kill(root, signo)
         os.kill(zygote, signo)
+        os.kill(root, signo)
     until(lambda: not is_alive(root) and not is_alive(zygote), within_s=5.0, what="both are gone")
     orphans = [pid for pid in sleepers(house) if pid != bystander.pid]
     assert orphans, "the kernel alone does not find the grandchildren"
@@ -127,7 +128,7 @@ def test_after_an_orderly_stop_there_is_nothing_to_look_for(house: House) -> Non
 
 
 def root_log(house: House) -> list[str]:
-    return (house.path / "logs" / "root.log").read_text().splitlines()
+    return str((house.path / "logs" / "root.log").read_text()).splitlines()
 
 
 def sleepers(house: House) -> list[int]:

@@ -79,7 +79,12 @@ def _ways(node: ast.AST) -> Iterator[str]:
             yield "never matches"
         case ast.match_case(guard=ast.expr()):
             yield "unguarded"
-        case ast.Expr(value=ast.Call()) | ast.Assign() | ast.AugAssign() | ast.Return(value=None):
+        case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):
+            return  # nobody comes here
+        case ast.Expr(value=ast.Call()) | ast.AugAssign() | ast.Return(value=None):
+            yield "left out"
+        # A name that is never set is no decision: any test would notice.
+        case ast.Assign(targets=[ast.Attribute()]):
             yield "left out"
         case _:
             return
@@ -159,7 +164,7 @@ def _passes(package: Path, tests: list[str]) -> bool:
 
 
 def check(module: str, tests: list[str], *, jobs: int, every: int) -> int:
-    """Try all mutants (or every n-th); prints survivors and returns how many there are."""
+    """Try all mutants (or every n-th); prints survivors as they are found and returns how many there are."""
     found = list(mutants((CHECKOUT / module).read_text(encoding="utf-8")))[::every]
     with tempfile.TemporaryDirectory(prefix="covey-mutants-") as folder:
         packages = [Path(folder) / str(job) / "covey" for job in range(jobs)]
@@ -171,15 +176,18 @@ def check(module: str, tests: list[str], *, jobs: int, every: int) -> int:
         with ThreadPoolExecutor(jobs) as pool:
             lanes = [found[job::jobs] for job in range(jobs)]
             results = pool.map(lambda lane: _lane(packages[lane], module, lanes[lane], tests), range(jobs))
-            survivors = [mutant for lane in results for mutant in lane]
-    for mutant in sorted(survivors, key=lambda mutant: mutant.line):
-        print(f"{module}:{mutant.line}: survived: {mutant.what}")
-    print(f"{len(found)} mutants of {module}, {len(found) - len(survivors)} were noticed")
-    return len(survivors)
+            survivors = sum(len(lane) for lane in results)
+    print(f"{len(found)} mutants of {module}, {len(found) - survivors} were noticed")
+    return survivors
 
 
 def _lane(package: Path, module: str, lane: list[Mutant], tests: list[str]) -> list[Mutant]:
-    return [mutant for mutant in lane if survives(package, module, mutant, tests)]
+    survivors = []
+    for mutant in lane:
+        if survives(package, module, mutant, tests):
+            survivors.append(mutant)
+            print(f"{module}:{mutant.line}: survived: {mutant.what}", flush=True)
+    return survivors
 
 
 def main() -> int:

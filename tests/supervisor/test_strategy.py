@@ -715,6 +715,41 @@ def test_an_escalation_takes_over_a_regroup() -> None:
     assert world.end("c", DONE)[-1] == AllStopped()
 
 
+# --- what is told, and what is remembered ----------------------------------------------------------------------------
+
+
+def test_a_child_that_serves_is_reported_with_its_life() -> None:
+    world = World({"a": 0})
+    world.feed(StartAll())
+    life = world.life("a")
+
+    assert facts(world.ready("a"), ChildReady) == [ChildReady(child="a", incarnation=life)]
+
+
+def test_a_back_off_has_a_timer_at_its_end() -> None:
+    world = World({"a": 0}).up()
+    world.end("a")
+    world.ready("a")
+
+    actions = world.end("a")
+
+    assert [act for act in actions if isinstance(act, ArmTimer)] == [ArmTimer(child="a", at=world.now + 1.0)]
+
+
+def test_a_tree_that_comes_up_again_begins_anew_and_only_remembers_what_was_spent() -> None:
+    world = World({"a": 0, "t": 0}, special={"t": {"restart": TEMPORARY}}).up()
+    world.end("a")
+    world.ready("a")
+    assert world.tree.child("a").restarts == 1
+    follow(world, world.feed(StopRequested()))
+
+    world.feed(StartAll())
+
+    assert isinstance(world.phase("t"), Starting), "also a temporary child has a life in each"
+    assert world.tree.child("a").restarts == 0
+    assert len(world.tree.child("a").spent) == 1
+
+
 # --- a fresh one, please ---------------------------------------------------------------------------------------------
 
 
@@ -786,6 +821,20 @@ def test_one_whose_turn_has_not_come_starts_when_it_comes() -> None:
     assert world.tree is before
 
 
+def test_a_restart_of_a_stranger_or_of_one_that_is_to_be_stopped_changes_nothing() -> None:
+    world = World({"a": 0, "b": 1}).up()
+    before = world.tree
+    assert world.feed(RestartRequested(child="stranger")) == []
+    assert world.tree is before
+    world.feed(StopRequested())
+    before = world.tree
+    assert isinstance(world.phase("a"), Running), "its rank has not had its turn"
+
+    assert world.feed(RestartRequested(child="a")) == []
+
+    assert world.tree is before
+
+
 def test_dependents_go_down_with_a_child_that_is_replaced() -> None:
     world = World({"a": 0, "b": 1, "c": 2}, REST_FOR_ONE).up()
     world.feed(RestartRequested(child="b"))
@@ -813,6 +862,7 @@ def test_a_child_that_is_replaced_while_the_tree_stops_does_not_come_back() -> N
     assert names(world.end("a", DONE) + world.end("b", DONE), Start) == []
 
     assert isinstance(world.tree.course, Down)
+    assert world.phase("a") == Absent()
 
 
 def test_a_replacement_that_could_not_be_forked_is_tried_again_at_its_own_cost() -> None:
@@ -919,6 +969,16 @@ def test_one_that_is_replaced_with_its_group_is_waited_for() -> None:
 
     world.ready("a")
     assert names(world.end("c", DONE), Complete) == ["c"]
+
+
+def test_one_that_is_down_already_while_its_group_still_goes_down_is_waited_for() -> None:
+    special = {"b": SIGNIFICANT, "d": SIGNIFICANT}
+    world = World({"b": 0, "a": 1, "c": 2, "d": 3}, REST_FOR_ONE, special=special, auto_shutdown=ALL).up()
+    world.end("a")
+    world.end("d", DONE)
+    assert isinstance(world.tree.course, Falling)
+
+    assert names(world.end("b", DONE), Complete) == []
 
 
 def test_one_that_does_not_come_back_with_its_group_is_not_waited_for() -> None:
