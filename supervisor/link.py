@@ -91,6 +91,11 @@ class Link:
         """Who answered our hello last."""
         return self._session.peer
 
+    @property
+    def lost(self) -> CoveyError | None:
+        """Why the service will not come back, once `fail` was told."""
+        return self._lost
+
     async def opened(self, *, timeout_s: float) -> None:
         """Wait until the service has welcomed us; raises `AskTimeout`."""
         try:

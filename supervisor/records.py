@@ -54,6 +54,8 @@ class Records:
         upto = self._batches.last
         if self._batches.upto >= upto:
             return
+        if self._link.lost is not None:
+            raise self._link.lost
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append((upto, future))
         try:
@@ -98,12 +100,22 @@ class Records:
         except MessageTooLarge:
             self._batches.too_large()
         except CoveyError as exc:
+            if self._link.lost is not None:
+                self._fail(self._link.lost)
+                return
             log_event(log, "ledger_refuses", level=logging.ERROR, first=append.first, error=str(exc))
             self._batches.refused()
         else:
             self._committed(cast(Committed, reply).upto)
         if self._batches.is_to_be_resumed:
             self._retry = self._loop.call_later(RETRY_S, self._resume)
+
+    def _fail(self, lost: CoveyError) -> None:
+        """The ledger will not come back: nobody waits for it any more. The records stay in the spool."""
+        for _, future in self._waiters:
+            if not future.done():
+                future.set_exception(lost)
+        self._waiters.clear()
 
     def _resume(self) -> None:
         self._batches.resume()
