@@ -196,7 +196,8 @@ class _Demo:
                     self._scene.children[name] = ChildFact(
                         child=name, state=agent.state.value, turn=agent.turn, tokens=agent.tokens
                     )
-            for budget in status.budgets or ():
+            budget = _busiest(status.budgets or ())
+            if budget is not None:
                 self._scene.in_flight, self._scene.queued = budget.in_flight, budget.queued
             self._watch(self._scene)
             await asyncio.sleep(0.15)

@@ -138,7 +138,7 @@ class CallsQuery(Wire, frozen=True, kw_only=True, tag="calls_query"):
 
 
 class RestartsQuery(Wire, frozen=True, kw_only=True, tag="restarts_query"):
-    """The last restarts of the fleet's processes from `since_ms` on, over all lives of the root. Answered by `Restarts`."""
+    """Restarts of the fleet's processes from `since_ms` on, over all lives of the root. Answered by `Restarts`."""
 
     since_ms: int
     limit: int = 1000
