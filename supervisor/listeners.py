@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 from pathlib import Path
 
 from ..protocol.errors import CoveyError
-
-PATH_BYTES_MAX = 107
-"""What a Unix socket address holds on Linux, without the final NUL."""
+from .home import SOCKET_PATH_BYTES, make_private
 
 BACKLOG = 1024
 
@@ -31,16 +28,8 @@ class SocketPathTooLong(CoveyError):
     """A socket cannot have this path; nothing was made. A home nearer to the root of the file system helps."""
 
     def __init__(self, path: str, length: int) -> None:
-        super().__init__(f"socket path of {length} bytes, at most {PATH_BYTES_MAX} are possible: {path}")
+        super().__init__(f"socket path of {length} bytes, at most {SOCKET_PATH_BYTES} are possible: {path}")
         self.path, self.length = path, length
-
-
-class FolderNotPrivate(CoveyError):
-    """The folder for sockets belongs to somebody else, or is none; nothing was made in it."""
-
-    def __init__(self, folder: str, problem: str) -> None:
-        super().__init__(f"{folder} {problem}; sockets need a folder of our own")
-        self.folder, self.problem = folder, problem
 
 
 class Listener:
@@ -88,7 +77,7 @@ class Listener:
 
 
 def listen(path: Path) -> Listener:
-    """Listen at `path`, in a folder that is made private if need be; raises `SocketPathTooLong`, `FolderNotPrivate`.
+    """Listen at `path`, in a folder that is made private if need be; raises `SocketPathTooLong`, `HomeError`.
 
     The caller owns the home (it holds its lock), so whatever stands at `path` is a leftover and is replaced. Whoever
     connects meanwhile finds the old socket or ours, never nothing.
@@ -119,20 +108,8 @@ def listen(path: Path) -> Listener:
 def check_length(path: Path) -> None:
     """Raise `SocketPathTooLong` for a path that no socket can have, measured in bytes."""
     length = len(os.fsencode(path))
-    if length > PATH_BYTES_MAX:
+    if length > SOCKET_PATH_BYTES:
         raise SocketPathTooLong(str(path), length)
-
-
-def make_private(folder: Path) -> None:
-    """Make sure that `folder` exists, is ours and is closed to others (0700); raises `FolderNotPrivate`."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise FolderNotPrivate(str(folder), "is a link")
-    if found.st_uid != os.geteuid():
-        raise FolderNotPrivate(str(folder), f"belongs to user {found.st_uid}")
-    if stat.S_IMODE(found.st_mode) != 0o700:
-        folder.chmod(0o700)
 
 
 def _beside(path: Path) -> Path:

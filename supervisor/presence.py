@@ -16,8 +16,8 @@ from typing import Final
 from ..protocol.errors import CoveyError
 from ..storage.locks import FileLock, take
 from ..storage.logs import log_event
-from .home import Home, RootInfo
-from .listeners import Listener, make_private
+from .home import Home, RootInfo, make_private
+from .listeners import Listener
 
 log = logging.getLogger(__name__)
 

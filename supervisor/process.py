@@ -17,7 +17,6 @@ from pathlib import Path
 import msgspec
 
 from ..protocol.errors import CoveyError
-from ..protocol.peer import Owner
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -70,42 +69,12 @@ def set_title(title: str) -> None:
         ctypes.memmove(start, data[: end - start - 1].ljust(end - start, b"\0"), end - start)
 
 
-def this_process() -> Owner:
-    """This life of this process."""
-    pid = os.getpid()
-    return Owner(pid=pid, start_ticks=start_ticks(pid), boot_id=boot_id())
-
-
-def boot_id() -> str:
-    """What tells this boot of the host from all others."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
 # --- about others ----------------------------------------------------------------------------------------------------
 
 
 def start_ticks(pid: int) -> int:
     """When the process started, in clock ticks after boot; raises `ProcessGone`."""
     return int(_stat_fields(pid)[19])
-
-
-def open_pidfd(owner: Owner) -> int:
-    """A pidfd of exactly that process (the caller closes it); raises `ProcessGone` if it is another one by now."""
-    if owner.boot_id != boot_id():
-        raise ProcessGone(owner.pid)
-    try:
-        pidfd = os.pidfd_open(owner.pid)
-    except ProcessLookupError:
-        raise ProcessGone(owner.pid) from None
-    # The pid could have been reused before we opened it, but not after: so the look at the start time comes second.
-    try:
-        is_same = start_ticks(owner.pid) == owner.start_ticks
-    except ProcessGone:
-        is_same = False
-    if not is_same:
-        os.close(pidfd)
-        raise ProcessGone(owner.pid)
-    return pidfd
 
 
 def send_signal(pidfd: int, signo: int) -> bool:

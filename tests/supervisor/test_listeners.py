@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 import pytest
 import zmq
 
-from covey.supervisor.listeners import FolderNotPrivate, Listener, SocketPathTooLong, check_length, listen
+from covey.protocol.errors import HomeError
+from covey.supervisor.listeners import Listener, SocketPathTooLong, check_length, listen
 
 SERVICE = """
 import os, sys, zmq
@@ -94,7 +95,7 @@ def test_a_folder_that_is_a_link_is_refused(short: Path) -> None:
     (short / "elsewhere").mkdir()
     (short / "run").symlink_to(short / "elsewhere")
 
-    with pytest.raises(FolderNotPrivate, match="is a link"):
+    with pytest.raises(HomeError, match="symbolic link"):
         listen(short / "run" / "a.sock")
 
     assert os.listdir(short / "elsewhere") == []
