@@ -19,7 +19,6 @@ from ..protocol.ids import AgentId
 from ..protocol.messages.broker import BudgetView
 from ..protocol.messages.ledger import CallRecorded, Totals
 from ..supervisor.client import AsyncFleet
-from ..supervisor.home import Home
 from ..supervisor.swarm import Swarm, Task, run_swarm
 from ..supervisor.visit import visit
 from .agreement import Views
@@ -27,8 +26,8 @@ from .provider_calls import CallState
 from .provider_options import ProviderOptions
 from .provider_process import ProviderProcess
 from .sampling import Peak, Sampler
+from .stage import MODEL, furnish
 
-MODEL = "sim-1"
 FOUND = {
     "notes.txt": "The geese fly in a V: each takes its turn in front.\n",
     "plan.md": "# Plan\n1. look around\n2. say what you see\n",
@@ -98,7 +97,7 @@ async def run_demo(wish: Wish, watch: Callable[[Scene], None]) -> Outcome:
         provider = ProviderProcess(ProviderOptions(limit=wish.limit, think_s=wish.think_s))
         await asyncio.to_thread(provider.__enter__)
         stack.callback(provider.__exit__)
-        home = _furnish(folder, provider, wish)
+        home, _ = furnish(folder, base_url=provider.base_url, limit=wish.limit, files=FOUND)
         fleet = await stack.enter_async_context(visit(home, name="covey demo"))
         return await _Demo(wish, fleet, provider, folder, watch).run()
 
@@ -261,18 +260,3 @@ def _busiest(budgets: tuple[BudgetView, ...]) -> BudgetView | None:
 def _shares(total: int, parts: int) -> list[int]:
     """`total` as evenly as it goes; the first parts take one more."""
     return [total // parts + (at < total % parts) for at in range(parts)]
-
-
-def _furnish(folder: Path, provider: ProviderProcess, wish: Wish) -> Home:
-    home = Home.locate(folder / "home")
-    home.create()
-    home.config.write_text(
-        f"providers:\n  sim:\n    base_url: {provider.base_url}\n    max_concurrent: {wish.limit}\n"
-        f"model:\n  provider: sim\n  name: {MODEL}\n",
-        encoding="utf-8",
-    )
-    workspace = folder / "workspace"
-    workspace.mkdir()
-    for name, text in FOUND.items():
-        (workspace / name).write_text(text, encoding="utf-8")
-    return home

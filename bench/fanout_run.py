@@ -16,17 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..supervisor.home import Home
 from ..supervisor.swarm import Swarm, Task, run_swarm
 from ..supervisor.visit import visit
 from .provider_options import ProviderOptions
 from .provider_process import ProviderProcess
 from .sampling import Peak, Sampler, cpu_s, tree_of
+from .stage import MODEL, furnish
 
 CALLS = 4
 """Calls of one child: three that ask for a tool, and the answer."""
 
-MODEL = "sim-1"
 GOAL = "\n".join(['use: list_files {"path": "."}'] * (CALLS - 1) + ["say: there is one file"])
 
 
@@ -54,7 +53,8 @@ async def measure(*, children: int, limit: int, think_s: float) -> Fanout:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="covey-fan-")))
         options = ProviderOptions(limit=limit, think_s=think_s, chunk_pace_s=0.0, chunks=1)
         provider = stack.enter_context(ProviderProcess(options))
-        fleet = await stack.enter_async_context(visit(_furnish(folder, provider.base_url, limit), name="fanout"))
+        home, workspace = furnish(folder, base_url=provider.base_url, limit=limit, files={"a.txt": "one file\n"})
+        fleet = await stack.enter_async_context(visit(home, name="fanout"))
         # What is measured must not pay for what measures: the floor runs in a process of its own.
         bare_wall_s, bare_cpu_s = await _bare(provider.base_url, children=children, limit=limit)
         provider.reset()
@@ -65,7 +65,7 @@ async def measure(*, children: int, limit: int, think_s: float) -> Fanout:
         watcher = asyncio.create_task(sampler.watch())
         cpu_before = cpu_s(pids)
         tasks = tuple(Task(goal=GOAL) for _ in range(children))
-        done, wall_s = await run_swarm(fleet, Swarm(tasks=tasks), workspace=folder / "work")
+        done, wall_s = await run_swarm(fleet, Swarm(tasks=tasks), workspace=workspace)
         used_s = cpu_s(pids) - cpu_before
         watcher.cancel()
         stats = provider.stats()
@@ -84,19 +84,6 @@ async def measure(*, children: int, limit: int, think_s: float) -> Fanout:
         bare_wall_s=bare_wall_s,
         bare_cpu_s=bare_cpu_s,
     )
-
-
-def _furnish(folder: Path, base_url: str, limit: int) -> Home:
-    home = Home.locate(folder / "home")
-    home.create()
-    home.config.write_text(
-        f"providers:\n  sim:\n    base_url: {base_url}\n    max_concurrent: {limit}\n"
-        f"model:\n  provider: sim\n  name: {MODEL}\n",
-        encoding="utf-8",
-    )
-    (folder / "work").mkdir()
-    (folder / "work" / "a.txt").write_text("one file\n", encoding="utf-8")
-    return home
 
 
 async def _bare(base_url: str, *, children: int, limit: int) -> tuple[float, float]:
