@@ -54,18 +54,19 @@ def rehearse() -> None:
 
 
 async def _calls() -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        server = await asyncio.start_server(_answer, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        provider = ProviderSettings(name="rehearsal", base_url=f"http://127.0.0.1:{port}/v1")
-        request = CallRequest(provider=provider, model="m", messages=(Message(role=Role.USER, content="hello"),))
-        client = open_client(provider.base_url)
-        caller = Caller(slots=_NoBudget(), record=lambda _: None, client=client, patience=Patience(total_s=0.0))
-        for _ in range(TIMES):
-            await run_call(request, caller)
+    provider = _Provider()
+    base_url = await provider.open()
+    settings = ProviderSettings(name="rehearsal", base_url=base_url)
+    request = CallRequest(provider=settings, model="m", messages=(Message(role=Role.USER, content="hello"),))
+    client = open_client(base_url)
+    caller = Caller(slots=_NoBudget(), record=lambda _: None, client=client, patience=Patience(total_s=0.0))
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            for _ in range(TIMES):
+                await run_call(request, caller)
+    finally:
         await client.aclose()
-        server.close()
-        await server.wait_closed()
+        await provider.close()
 
 
 class _NoBudget:
@@ -75,6 +76,28 @@ class _NoBudget:
     async def slot(self, request: Acquire) -> AsyncIterator[Unlimited]:
         """See `actors.ports.Slots`."""
         yield Unlimited(call=request.call)
+
+
+class _Provider:
+    """Answers every request the same, on a socket of its own; whoever it serves is served to the end."""
+
+    def __init__(self) -> None:
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> str:
+        """Listen; the base URL."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+
+    async def close(self) -> None:
+        """Stop listening, and wait until the last connection is done with."""
+        self._server.close()
+        await asyncio.gather(*self._serving)
+
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A plain function that makes its own task: the one of asyncio's streams cannot be waited for.
+        task = asyncio.get_running_loop().create_task(_answer(reader, writer))
+        self._serving.add(task)
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,3 +111,5 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             writer.write(head + body)
             await writer.drain()
     writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
