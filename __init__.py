@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from .protocol.messages.broker import Priority
     from .protocol.messages.fleet import AgentResult, Status
     from .protocol.usage import Usage
-    from .supervisor.client import AsyncFleet, Fleet
+    from .supervisor.client import AsyncFleet
+    from .supervisor.fleet import Fleet
 
 __all__ = ["AgentResult", "AsyncFleet", "Fleet", "Priority", "Status", "Usage", "__version__", "errors"]
 
 _HOMES = {
     "AgentResult": ".protocol.messages.fleet",
     "AsyncFleet": ".supervisor.client",
-    "Fleet": ".supervisor.client",
+    "Fleet": ".supervisor.fleet",
     "Priority": ".protocol.messages.broker",
     "Status": ".protocol.messages.fleet",
     "Usage": ".protocol.usage",

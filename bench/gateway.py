@@ -18,7 +18,8 @@ import httpx
 
 from ..protocol.messages.broker import Priority
 from ..protocol.version import VERSION
-from ..supervisor.client import AsyncFleet, Fleet
+from ..supervisor.client import AsyncFleet
+from ..supervisor.fleet import Fleet
 
 TOOLS = [
     {

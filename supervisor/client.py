@@ -1,9 +1,4 @@
-"""What other programs embed: `Fleet` (blocking) and `AsyncFleet`.
-
-    with Fleet.connect() as fleet:
-        with fleet.slot("https://api.z.ai/api/coding/paas/v4", model="glm-5", api_key=key) as slot:
-            ...                                   # one provider call
-            slot.record_usage(answer["usage"])
+"""What asyncio programs embed: `AsyncFleet`. Everything `Fleet` (`fleet.py`) does for others goes through it.
 
 A fleet object belongs to the process that made it, an `AsyncFleet` also to its loop. When the fleet itself ends, every
 open wait ends with `FleetLost`. A program that dies loses its slots at once; what it had recorded is adopted.
@@ -14,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from ..protocol.destination import fingerprint
 from ..protocol.errors import AskTimeout, FleetLost, FleetUnreachable, NoFleet, RemoteError, UsageError
@@ -53,16 +46,15 @@ from ..protocol.usage import Usage
 from ..storage.outbox import Outbox
 from ..storage.owners import me
 from .doors import Door, HomeDoor, network_door
-from .handles import Agent, AsyncAgent, Slot
+from .handles import AsyncAgent, Slot
 from .home import Home
 from .link import Link
+from .portal import Portal
 from .records import Records
 from .reports import usage_from
 from .running import running_root
 from .slots import Slots
 from .sockets import make_context
-
-T = TypeVar("T")
 
 DEFAULT_TOOLS = ("read_file", "write_file", "list_files", "terminal", "delegate_task")
 
@@ -313,194 +305,3 @@ class AsyncFleet:
     def _lost(self) -> None:
         for link in self._links:
             link.fail(FleetLost(self._door.where, "a request"))
-
-
-class Portal:
-    """A thread that runs a loop for callers that have none. One per blocking fleet."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="covey-fleet", daemon=True)
-        self._thread.start()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` over there and wait; an interrupted wait (Ctrl-C) cancels it and waits for its end."""
-        assert os.getpid() == self._pid, "a Fleet does not survive fork(): connect again in the child"
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    async def awaiting(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` over there and await it from another loop."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def soon(self, function: Callable[..., None], *args: Any) -> None:
-        """Call `function` over there, in order, without waiting."""
-        self._loop.call_soon_threadsafe(function, *args)
-
-    def close(self) -> None:
-        """Stop the loop and join the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5.0)
-        self._loop.close()
-
-
-class Fleet:
-    """The running fleet of a home, for programs without a loop. Its methods may be called from any thread."""
-
-    def __init__(self, fleet: AsyncFleet, portal: Portal) -> None:
-        self._fleet = fleet
-        self._portal = portal
-
-    @classmethod
-    @contextmanager
-    def connect(
-        cls, home: str | Path | None = None, *, start: bool = True, name: str = "client", timeout: float = 15.0
-    ) -> Iterator[Fleet]:
-        """Join the fleet of `home` (default: `$COVEY_HOME` or `~/.covey`).
-
-        Without one, bring it up in the background (it stays), or raise `NoFleet` if `start` is false.
-        """
-        portal = Portal()
-        try:
-            fleet = portal.call(_join(home, start=start, name=name, timeout_s=timeout))
-            try:
-                yield cls(fleet, portal)
-            finally:
-                portal.call(fleet.close())
-        finally:
-            portal.close()
-
-    @classmethod
-    @asynccontextmanager
-    async def aconnect(
-        cls, home: str | Path | None = None, *, start: bool = True, name: str = "client", timeout: float = 15.0
-    ) -> AsyncIterator[AsyncFleet]:
-        """The same for asyncio programs."""
-        fleet = await _join(home, start=start, name=name, timeout_s=timeout)
-        try:
-            yield fleet
-        finally:
-            await fleet.close()
-
-    @classmethod
-    @contextmanager
-    def remote(
-        cls,
-        address: str,
-        *,
-        server_key: str | Path,
-        key_file: str | Path,
-        spool: str | Path | None = None,
-        name: str = "client",
-        timeout: float = 15.0,
-    ) -> Iterator[Fleet]:
-        """Join a fleet on another host (`fleet.listen` of its configuration); docs/remote.md.
-
-        `server_key` is its public key, or a file with it; `key_file` holds our own secret. What we record waits in
-        `spool` (default: `remote` in our home) while the fleet cannot be reached, also for a later run.
-        """
-        portal = Portal()
-        try:
-            fleet = portal.call(
-                AsyncFleet.reach(
-                    address, server_key=server_key, key_file=key_file, spool=spool, name=name, timeout_s=timeout
-                )
-            )
-            try:
-                yield cls(fleet, portal)
-            finally:
-                portal.call(fleet.close())
-        finally:
-            portal.close()
-
-    @classmethod
-    @asynccontextmanager
-    async def aremote(
-        cls,
-        address: str,
-        *,
-        server_key: str | Path,
-        key_file: str | Path,
-        spool: str | Path | None = None,
-        name: str = "client",
-        timeout: float = 15.0,
-    ) -> AsyncIterator[AsyncFleet]:
-        """The same for asyncio programs. A loop that stands still for the TTL loses its slots."""
-        fleet = await AsyncFleet.reach(
-            address, server_key=server_key, key_file=key_file, spool=spool, name=name, timeout_s=timeout
-        )
-        try:
-            yield fleet
-        finally:
-            await fleet.close()
-
-    def slot(
-        self,
-        base_url: str,
-        *,
-        model: str,
-        api_key: str | None = None,
-        session: str | None = None,
-        timeout: float | None = None,
-        provider: str | None = None,
-        priority: Priority = Priority.AGENT,
-        accounted: bool = True,
-    ) -> Slot:
-        """A slot for one call; see `AsyncFleet.slot`."""
-        return self._fleet.slot(
-            base_url,
-            model=model,
-            api_key=api_key,
-            session=session,
-            timeout=timeout,
-            provider=provider,
-            priority=priority,
-            accounted=accounted,
-            portal=self._portal,
-        )
-
-    def record_usage(self, usage: Usage | Mapping[str, Any] | None, **where: Any) -> CallId:
-        """Keep the account of a call made without a slot; see `AsyncFleet.record_usage`."""
-
-        async def record() -> CallId:
-            return self._fleet.record_usage(usage, **where)
-
-        return self._portal.call(record())
-
-    def flush(self, *, timeout: float = 10.0) -> None:
-        """Return once everything recorded so far is in state.db."""
-        self._portal.call(self._fleet.flush(timeout_s=timeout))
-
-    def spawn(self, goal: str, **how: Any) -> Agent:
-        """Run an agent in the fleet; see `AsyncFleet.spawn`."""
-        return Agent(self._portal.call(self._fleet.spawn(goal, **how)), self._portal)
-
-    def totals(self, *, session: str | None = None) -> Totals:
-        """Sums of what providers reported; see `AsyncFleet.totals`."""
-        return self._portal.call(self._fleet.totals(session=session))
-
-    def calls(self, *, after: int = 0, limit: int = 1000) -> tuple[CallRow, ...]:
-        """Stored calls in order; see `AsyncFleet.calls`."""
-        return self._portal.call(self._fleet.calls(after=after, limit=limit))
-
-    def agents(self) -> tuple[AgentView, ...]:
-        """All agents the fleet remembers, and what they do."""
-        return self._portal.call(self._fleet.agents())
-
-    def status(self, *, deadline_s: float = 1.0) -> Status:
-        """Processes, budgets, agents and the ledger, as they are now."""
-        return self._portal.call(self._fleet.status(deadline_s=deadline_s))
-
-
-async def _join(home: str | Path | None, *, start: bool, name: str, timeout_s: float) -> AsyncFleet:
-    where = Home.locate(home)
-    if running_root(where) is None and start:
-        from .launch import launch
-
-        await asyncio.to_thread(launch, where, timeout_s=timeout_s)
-    return await AsyncFleet.join(where, name=name, timeout_s=timeout_s)

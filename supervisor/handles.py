@@ -21,7 +21,8 @@ from ..protocol.usage import Usage
 from .reports import usage_from
 
 if TYPE_CHECKING:
-    from .client import AsyncFleet, Portal
+    from .client import AsyncFleet
+    from .portal import Portal
 
 
 class Slot:
@@ -73,8 +74,12 @@ class Slot:
         self._claim()
         if self._portal is None:
             await self._enter()
-        else:
+            return self
+        try:
             await self._portal.awaiting(self._enter())
+        except BaseException:
+            self._portal.soon(self._abandon)
+            raise
         return self
 
     async def __aexit__(
@@ -89,7 +94,11 @@ class Slot:
         if self._portal is None:
             raise TypeError("this slot is from an async fleet: use `async with`")
         self._claim()
-        self._portal.call(self._enter())
+        try:
+            self._portal.call(self._enter())
+        except BaseException:
+            self._portal.soon(self._abandon)
+            raise
         return self
 
     def __exit__(
@@ -107,6 +116,12 @@ class Slot:
         self._granted = await self._fleet.slots.acquire(self._request)
         self._entered_at = time.monotonic()
         self._started_ms = int(time.time() * 1000)
+
+    def _abandon(self) -> None:
+        """The wait was interrupted in the very moment of the grant: nobody will leave this slot, so it goes back."""
+        granted, self._granted = self._granted, None
+        if granted is not None:
+            self._fleet.slots.release(self._request, granted)
 
     def _leave(self, error: BaseException | None) -> None:
         assert self._granted is not None, "left before it was entered"
