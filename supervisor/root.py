@@ -74,6 +74,7 @@ def run_root(
     `ready_fd` gets one JSON line (`launch.Ready`) when the fleet serves. When `leash_fd` reaches its end, the fleet
     stops. `talk` tells a person at the terminal what happens.
     """
+    began = time.monotonic()
     home.prepare()
     lock = _own(home)
     log_to_stderr(level=logging.WARNING if talk else logging.INFO)
@@ -120,6 +121,7 @@ def run_root(
         leash_fd=leash_fd,
         talk=talk,
         watchdog_s=watchdog_s,
+        began=began,
     )
     try:
         return asyncio.run(root.serve())
@@ -160,6 +162,7 @@ class _Root:
         talk: bool,
         watchdog_s: float,
         notifier: Notifier,
+        began: float,
     ) -> None:
         self._home = home
         self._settings = settings
@@ -174,7 +177,7 @@ class _Root:
         self._watchdog_s = watchdog_s
         self._notifier = notifier
         self._plan = fleet_plan(settings)
-        self._began = time.monotonic()
+        self._began = began
         self._interrupts = 0
 
     async def serve(self) -> int:
