@@ -73,15 +73,22 @@ class Fleet:
                     self._seen.remove(event)
                     return event
             ready, _, _ = select.select([self.client], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"no {kind.__name__} within {PATIENCE_S} s, only {self._seen}"
+            # Once the zygote is gone its socket is readable for ever: the time is looked at as well.
+            if not ready or time.monotonic() >= deadline:
+                pytest.fail(f"no {kind.__name__} within {PATIENCE_S} s, only {self._seen}")
             self._seen += self.client.receive()
 
     def wait_for_children(self, number: int) -> None:
-        """Without reading a report: wait until the zygote has forked, and then has that many children."""
+        """Without reading a report: wait until the zygote has forked, has that many children, and has said so.
+
+        It reports after it has reaped, and sleeps only when that is done; so it is looked at in this order.
+        """
         deadline, has_forked = time.monotonic() + PATIENCE_S, False
         task = Path(f"/proc/{self.client.pid}/task/{self.client.pid}")
         while (
-            not (has_forked := has_forked or self._has_word()) or len((task / "children").read_text().split()) > number
+            not (has_forked := has_forked or self._has_word())
+            or len((task / "children").read_text().split()) > number
+            or (task / "stat").read_text().rpartition(")")[2].split()[0] != "S"
         ):
             assert time.monotonic() < deadline, "the zygote still has children"
             select.select([], [], [], 0.005)
