@@ -13,7 +13,7 @@ from .script_player import Answer
 
 
 class CachedTokens(msgspec.Struct, frozen=True):
-    """The simulation has no prompt cache: always 0."""
+    """What came out of the prompt cache: 0 unless the mood says that there is one."""
 
     cached_tokens: int = 0
 
@@ -81,8 +81,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 _ENCODER = msgspec.json.Encoder()
 
 
-class Writer(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer on its way to one client."""
+class Telling(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer on its way to one client, whatever the dialect."""
 
     answer: Answer
     call: int
@@ -90,6 +90,19 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     """Unix seconds."""
     prompt_tokens: int
+    cached_tokens: int = 0
+    """Of the prompt's: read from the cache."""
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens of all that the answer says; at least 1."""
+        used = sum(tokens(len(use.name) + len(use.arguments)) for use in self.answer.tools)
+        return max(1, tokens(len(self.answer.text)) + used)
+
+
+class ChatWriter(Telling, frozen=True, kw_only=True):
+    """An answer in chat completions."""
+
     wants_usage_chunk: bool = False
 
     @property
@@ -98,13 +111,7 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
         return f"chatcmpl-{self.call:08x}"
 
     @property
-    def completion_tokens(self) -> int:
-        """Tokens of all that the answer says; at least 1."""
-        used = sum(tokens(len(use.name) + len(use.arguments)) for use in self.answer.tools)
-        return max(1, tokens(len(self.answer.text)) + used)
-
-    @property
-    def reports_usage(self) -> bool:
+    def stream_reports_usage(self) -> bool:
         """Whether a stream ends with the usage."""
         return self.answer.reports_usage and self.wants_usage_chunk
 
@@ -131,7 +138,7 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     def closing(self) -> bytes:
         """What follows the last piece: the finish reason, the usage if it was asked for, and `[DONE]`."""
         events = self._event(DeltaChoice(delta=Spoken(), finish_reason=self.answer.finish_reason))
-        if self.reports_usage:
+        if self.stream_reports_usage:
             events += _sse(self._envelope("chat.completion.chunk", (), self._usage()))
         return events + b"data: [DONE]\n\n"
 
@@ -151,7 +158,7 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
         return f"call_{self.call:08x}_{index}"
 
     def _event(self, choice: DeltaChoice) -> bytes:
-        return _sse(self._envelope("chat.completion.chunk", (choice,), None if self.reports_usage else UNSET))
+        return _sse(self._envelope("chat.completion.chunk", (choice,), None if self.stream_reports_usage else UNSET))
 
     def _envelope(
         self,
@@ -164,7 +171,12 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     def _usage(self) -> UsageReport:
         completion = self.completion_tokens
         total = self.prompt_tokens + completion
-        return UsageReport(prompt_tokens=self.prompt_tokens, completion_tokens=completion, total_tokens=total)
+        return UsageReport(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=completion,
+            total_tokens=total,
+            prompt_tokens_details=CachedTokens(self.cached_tokens),
+        )
 
 
 def split(text: str, pieces: int) -> list[str]:

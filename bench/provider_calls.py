@@ -33,7 +33,12 @@ class ProviderCall(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     status: CallState
     model: str
+    """As it was asked."""
     started_s: float
+    account: str = "none"
+    """The key's fingerprint; `none` without a key."""
+    answered_as: str | None = None
+    """The model that answered, if it is another one."""
     client_request_id: str | None = None
     user_agent: str | None = None
     ended_s: float | None = None
@@ -51,6 +56,7 @@ class ProviderStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counts since the start or the last reset: calls = completed + aborted + in_flight."""
 
     limit: int
+    """Calls in flight that one account may have."""
     calls: int
     """Calls taken on; refused ones are counted apart, by code."""
     completed: int
@@ -87,30 +93,33 @@ class _Sums(msgspec.Struct, kw_only=True):
 
 
 class CallBook:
-    """Counts calls against a ceiling. Owned by the loop thread."""
+    """Counts calls. Owned by the loop thread."""
 
-    def __init__(self, limit: int, *, started_unix: float) -> None:
-        self._limit = limit
+    def __init__(self, *, started_unix: float) -> None:
         self._started_unix = started_unix
         self._last_id = 0
         self._in_flight: dict[int, ProviderCall] = {}
         self.reset()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a call taken on now would break the ceiling."""
-        return len(self._in_flight) >= self._limit
-
     def take(
-        self, *, model: str, prompt_tokens: int, now: float, client_request_id: str | None, user_agent: str | None
-    ) -> int:
-        """Count one more call in flight; its id. The caller has looked at `is_full`."""
-        assert not self.is_full, "a call over the ceiling is refused, not taken"
+        self,
+        *,
+        account: str,
+        model: str,
+        prompt_tokens: int,
+        now: float,
+        answered_as: str | None = None,
+        client_request_id: str | None = None,
+        user_agent: str | None = None,
+    ) -> ProviderCall:
+        """Count one more call in flight."""
         call = ProviderCall(
             id=self._next_id(),
             status=CallState.IN_FLIGHT,
+            account=account,
             model=model,
             started_s=now,
+            answered_as=answered_as,
             client_request_id=client_request_id,
             user_agent=user_agent,
             prompt_tokens=prompt_tokens,
@@ -118,16 +127,24 @@ class CallBook:
         self._in_flight[call.id] = call
         self._sums.peak = max(self._sums.peak, len(self._in_flight))
         self._list(call)
-        return call.id
+        return call
 
     def refuse(
-        self, *, code: str, model: str, now: float, client_request_id: str | None, user_agent: str | None
-    ) -> None:
+        self,
+        *,
+        code: str,
+        account: str,
+        model: str,
+        now: float,
+        client_request_id: str | None = None,
+        user_agent: str | None = None,
+    ) -> ProviderCall:
         """Count a call that was not taken on."""
         self._sums.refused[code] += 1
         call = ProviderCall(
             id=self._next_id(),
             status=CallState.REFUSED,
+            account=account,
             model=model,
             started_s=now,
             ended_s=now,
@@ -136,19 +153,20 @@ class CallBook:
             code=code,
         )
         self._list(call)
+        return call
 
-    def complete(self, call_id: int, *, completion_tokens: int, usage_sent: bool, now: float) -> None:
-        """The last byte is written; nothing changes if the call has ended already."""
+    def complete(self, call_id: int, *, completion_tokens: int, usage_sent: bool, now: float) -> ProviderCall | None:
+        """The last byte is written: the call as it ended. None, and nothing changes, if it had ended already."""
         call = self._in_flight.pop(call_id, None)
         if call is None:
-            return
+            return None
         self._sums.completed += 1
         if usage_sent:
             self._sums.prompt_tokens += call.prompt_tokens
             self._sums.completion_tokens += completion_tokens
         else:
             self._sums.unreported += 1
-        self._end(
+        return self._end(
             msgspec.structs.replace(
                 call,
                 status=CallState.COMPLETED,
@@ -158,23 +176,23 @@ class CallBook:
             )
         )
 
-    def abort(self, call_id: int, *, now: float) -> None:
-        """The connection is closed; nothing changes if the call has ended already."""
+    def abort(self, call_id: int, *, now: float) -> ProviderCall | None:
+        """The connection is closed: the call as it ended. None, and nothing changes, if it had ended already."""
         call = self._in_flight.pop(call_id, None)
         if call is None:
-            return
+            return None
         self._sums.aborted += 1
-        self._end(msgspec.structs.replace(call, status=CallState.ABORTED, ended_s=now))
+        return self._end(msgspec.structs.replace(call, status=CallState.ABORTED, ended_s=now))
 
     def reset(self) -> None:
         """Forget all ended calls; those in flight are counted as if they had just begun."""
         self._listed = OrderedDict(self._in_flight)
         self._sums = _Sums(peak=len(self._in_flight))
 
-    def stats(self) -> ProviderStats:
-        """All counts."""
+    def stats(self, *, limit: int) -> ProviderStats:
+        """All counts, beside the limit that holds now."""
         return ProviderStats(
-            limit=self._limit,
+            limit=limit,
             calls=self._sums.completed + self._sums.aborted + len(self._in_flight),
             completed=self._sums.completed,
             aborted=self._sums.aborted,
@@ -202,7 +220,8 @@ class CallBook:
             self._listed.popitem(last=False)
             self._sums.forgotten += 1
 
-    def _end(self, call: ProviderCall) -> None:
+    def _end(self, call: ProviderCall) -> ProviderCall:
         # A very long call may have left the list before it ended.
         if call.id in self._listed:
             self._listed[call.id] = call
+        return call

@@ -6,7 +6,7 @@ Strict where real providers are: a request that one of them would refuse is refu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -69,6 +69,25 @@ class StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = None
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request asks for, whatever dialect it was written in."""
+
+    situation: Situation
+    is_stream: bool
+    wants_usage_chunk: bool
+    """Whether a stream is to report its tokens in a chunk of their own; chat completions only."""
+    prompt_tokens: int
+    seen_tokens: int
+    """Of those, what came before the assistant's last turn: a prompt cache would have it."""
+    texts: tuple[str, ...]
+    """What its messages say."""
+
+    @property
+    def model(self) -> str:
+        """The model that is asked."""
+        return self.situation.model
+
+
 class ChatRequest(msgspec.Struct, frozen=True):
     """The fields the simulation looks at; the others are accepted as they are."""
 
@@ -85,47 +104,85 @@ class ChatRequest(msgspec.Struct, frozen=True):
         return self.stream_options is not None and self.stream_options.include_usage is True
 
 
+Shape = TypeVar("Shape")
+
 _REQUEST = msgspec.json.Decoder(ChatRequest)
 _TOOLS = msgspec.json.Decoder(tuple[ToolOffered, ...] | None)
 
 
-def read_request(body: bytes) -> ChatRequest:
+def read_chat(body: bytes) -> Asked:
     """The request in `body`; raises `Refused` with 1210 for what is no JSON and 1214 for what is no request."""
+    request = decoded(body, _REQUEST)
+    check(request.messages)
+    return asked(
+        request.messages,
+        model=request.model,
+        tools=_callable_tools(request),
+        offered=bytes(request.tools),
+        is_stream=request.stream is True,
+        wants_usage_chunk=request.wants_usage_chunk,
+    )
+
+
+def decoded(body: bytes, decoder: msgspec.json.Decoder[Shape]) -> Shape:
+    """The body as the decoder's type; raises `Refused`."""
     try:
-        request = _REQUEST.decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise Refused(refusal("1214", str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(refusal("1210", f"The request body is no JSON: {error}")) from error
-    if not request.messages:
+
+
+def check(messages: Sequence[ChatMessage]) -> None:
+    """Raise `Refused` for a history that a real provider would not take."""
+    if not messages:
         raise Refused(refusal("1214", "messages must not be empty"))
-    _check_pairs(request.messages)
-    return request
+    _check_pairs(messages)
 
 
-def situation(request: ChatRequest) -> Situation:
-    """Where the request's conversation stands; raises `Refused` for tools that cannot be read."""
-    asked = [index for index, message in enumerate(request.messages) if message.role == "user"]
-    since = request.messages[asked[-1] + 1 :] if asked else request.messages
-    results = [message.text for message in since if message.role == "tool"]
-    return Situation(
-        model=request.model,
-        goal=request.messages[asked[-1]].text if asked else "",
-        opening=request.messages[asked[0]].text if asked else "",
-        rounds=sum(1 for message in since if message.tool_calls),
-        last_result=results[-1] if results else None,
-        tools=_callable_tools(request),
+def asked(
+    messages: Sequence[ChatMessage],
+    *,
+    model: str,
+    tools: frozenset[str],
+    offered: bytes,
+    is_stream: bool,
+    wants_usage_chunk: bool = False,
+) -> Asked:
+    """What a request with these messages asks for; `tools` may be called, `offered` is their JSON."""
+    spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    return Asked(
+        situation=_situation(messages, model, tools),
+        is_stream=is_stream,
+        wants_usage_chunk=wants_usage_chunk,
+        prompt_tokens=_prompt_tokens(messages, offered),
+        seen_tokens=_prompt_tokens(messages[: spoken[-1]], offered) if spoken else 0,
+        texts=tuple(message.text for message in messages),
     )
 
 
-def prompt_tokens(request: ChatRequest) -> int:
-    """Tokens of the request: 4 characters each, rounded up, and 4 for each message; tools by their JSON text."""
-    offered = bytes(request.tools)
+def _situation(messages: Sequence[ChatMessage], model: str, tools: frozenset[str]) -> Situation:
+    users = [index for index, message in enumerate(messages) if message.role == "user"]
+    since = messages[users[-1] + 1 :] if users else messages
+    results = [message.text for message in since if message.role == "tool"]
+    return Situation(
+        model=model,
+        goal=messages[users[-1]].text if users else "",
+        opening=messages[users[0]].text if users else "",
+        rounds=sum(1 for message in since if message.tool_calls),
+        last_result=results[-1] if results else None,
+        tools=tools,
+    )
+
+
+def _prompt_tokens(messages: Sequence[ChatMessage], offered: bytes) -> int:
+    """4 characters each, rounded up, and 4 for each message; tools by their JSON text."""
     characters = 0 if offered == b"null" else len(offered)
-    for message in request.messages:
+    for message in messages:
         characters += len(message.text)
         characters += sum(len(call.function.name) + len(call.function.arguments) for call in message.tool_calls or ())
-    return tokens(characters) + 4 * len(request.messages)
+    return tokens(characters) + 4 * len(messages)
 
 
 def tokens(characters: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from urllib.parse import parse_qsl
 
 import h11
@@ -62,6 +63,16 @@ class Connection(asyncio.Protocol):
         self.task: asyncio.Task[None] | None = None
 
     # --- for the handler ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the client is on this machine, and came by loopback."""
+        peer = self._transport.get_extra_info("peername")
+        if not isinstance(peer, tuple):
+            return True
+        address = ip_address(str(peer[0]).partition("%")[0])
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return (mapped or address).is_loopback
 
     def when_lost(self, then: Callable[[], None] | None) -> None:
         """Call `then` the moment the connection is lost; None takes it back."""

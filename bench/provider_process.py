@@ -16,7 +16,9 @@ import msgspec
 
 from ..protocol.errors import AskTimeout, CoveyError
 from .provider_calls import CallPage, ProviderCall, ProviderStats
+from .provider_moods import Moods
 from .provider_options import ProviderOptions
+from .provider_tally import Accounts
 
 COMMAND: Final = ("-P", "-m", "covey", "bench", "provider")
 """What the interpreter is told to run."""
@@ -70,6 +72,11 @@ class ProviderProcess:
         self.stop()
 
     @property
+    def root_url(self) -> str:
+        """Where all its paths begin."""
+        return self.base_url.removesuffix("/v1")
+
+    @property
     def pid(self) -> int:
         """Its process id."""
         assert self._child is not None, "entered"
@@ -87,6 +94,22 @@ class ProviderProcess:
             found += page.calls
             if not page.more:
                 return tuple(found)
+
+    def accounts(self) -> Accounts:
+        """What it counted so far, by account and model."""
+        return self._ask("GET", "/accounts", Accounts)
+
+    def set_moods(self, moods: Moods) -> Moods:
+        """Be like this from now on; what holds then."""
+        return self._ask("POST", "/control/moods", Moods, msgspec.json.encode(moods))
+
+    def unlock(self) -> Accounts:
+        """Take all fair-use locks away."""
+        return self._ask("POST", "/control/unlock", Accounts)
+
+    def clear(self) -> Moods:
+        """Be again as at the start, but for the counts; what holds then."""
+        return self._ask("POST", "/control/clear", Moods)
 
     def reset(self) -> ProviderStats:
         """Forget the calls that have ended."""
@@ -133,10 +156,10 @@ class ProviderProcess:
         self._stderr.seek(0)
         return ProviderDied(code, self._stderr.read(4000).decode("utf-8", "replace"))
 
-    def _ask(self, method: str, path: str, kind: type[Answer]) -> Answer:
+    def _ask(self, method: str, path: str, kind: type[Answer], body: bytes | None = None) -> Answer:
         connection = http.client.HTTPConnection(self._options.host, self.port, timeout=10.0)
         try:
-            connection.request(method, path)
+            connection.request(method, path, body)
             return msgspec.json.decode(connection.getresponse().read(), type=kind)
         finally:
             connection.close()

@@ -1,5 +1,7 @@
 """A script: which requests the simulated provider answers how. The shape of a `--script` file.
 
+    moods:                              # what it is like apart from single requests: provider_moods
+      limit: 1
     rules:
       - goal: "(?i)overload"            # regexp over the last user message; all requests if left out
         model: "^glm-5"                 # regexp over the model's name
@@ -22,6 +24,7 @@ import msgspec
 from msgspec import Meta
 
 from .provider_errors import Refusal, refusal
+from .provider_moods import Death, Moods
 from .script_steps import ToolUse, UnreadableStep, tool_uses
 
 Seconds = Annotated[float, Meta(ge=0, le=3600)]
@@ -75,7 +78,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     chunk_pace_s: Seconds | None = None
     refuse: Refuse | None = None
     cut_after_chunks: Annotated[int, Meta(ge=0)] | None = None
-    """Close the connection after so many pieces; 0 before the first byte."""
+    """Let the answer die after so many pieces; 0 before the first byte."""
+    dies: Death = Death.CUT
+    """How it dies then."""
     finish_reason: str | None = None
     usage: Literal["sent", "none"] = "sent"
 
@@ -119,6 +124,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All rules, in the order they are tried."""
+    """All rules, in the order they are tried, and the provider's moods to begin with."""
 
     rules: tuple[Rule, ...] = ()
+    moods: Moods = Moods()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..protocol.errors import ConfigError
 from ..supervisor.config_text import compose, line_at, pairs, read_text, scalar
+from .provider_moods import Bodies, FairUse, Moods, Overload, Rpm, Window
 from .script import Refuse, Rule, Script, Turn
 
 VALID: Final[dict[str, str]] = {
@@ -37,8 +39,58 @@ VALID: Final[dict[str, str]] = {
     "message": "the error's text",
     "headers": "HTTP headers by name",
     "times": "a number from 1 to 10000",
+    "moods": "what the provider is like: limit, overload, windows, …",
+    "limit": "calls in flight per account, a number from 0",
+    "model_limits": "models, each with its calls in flight per account",
+    "limit_code": "the code of a refusal over the limit, like 1302",
+    "release_lag_ms": "milliseconds from 0 to 3600000",
+    "in_band": "a list of codes that come with HTTP 200",
+    "numeric_codes": "`true` or `false`",
+    "language": "`en` or `zh`",
+    "rpm": "requests in a window: requests, and if wanted window_s, code",
+    "overload": "from_s, to_s, answers, code, status; all as wanted",
+    "cursed": "a list of texts",
+    "windows": "a list of quota windows",
+    "fair_use": "refusals, and if wanted within_s",
+    "refused_models": "models, each with a code like 1311",
+    "plan_expired": "`true` or `false`",
+    "plan_keys": "a regular expression over the key",
+    "answers_as": "models, each with the model that answers",
+    "prompt_cache": "`true` or `false`",
+    "headers_ms_per_call": "milliseconds from 0 to 3600000",
+    "bodies": "dies, and if wanted after_chunks, every",
+    "dies": "`cut`, `torn`, `half_json`, `no_newline`, `stall` or `error`",
+    "after_chunks": "a number from 0 to 100000",
+    "every": "a number from 1",
+    "from_s": "seconds from 0",
+    "to_s": "seconds from 0",
+    "answers": "a number from 1",
+    "requests": "a number from 1",
+    "window_s": "seconds up to 86400, more than 0",
+    "within_s": "seconds up to 86400, more than 0",
+    "refusals": "a number from 1",
+    "type": "the window's type, like TOKENS_LIMIT",
+    "unit": "a number: 3 hours, 5 months, 6 weeks",
+    "number": "a number of units",
+    "percentage": "a number from 0 to 100",
+    "tokens": "what 100 % are, a number from 1",
+    "resets_in_s": "seconds from 0 to 2678400",
+    "shows_reset": "`true` or `false`",
 }
 """What each key takes."""
+
+SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
+    "rules": Rule,
+    "turns": Turn,
+    "refuse": Refuse,
+    "moods": Moods,
+    "rpm": Rpm,
+    "overload": Overload,
+    "windows": Window,
+    "fair_use": FairUse,
+    "bodies": Bodies,
+}
+"""What a key's mapping, or each mapping of its list, is made of."""
 
 _WHERE = re.compile(r"^(?P<problem>.*?)(?: - at `(?:key` in `)?\$(?P<path>.*)`)?$", re.S)
 _UNKNOWN = re.compile(r"unknown field `(?P<field>.*)`")
@@ -61,6 +113,11 @@ def load_script(path: str | None) -> Script:
         return msgspec.convert(_plain(root), Script)
     except msgspec.ValidationError as error:
         raise _located(error, path, text, root) from error
+
+
+def scenario_path(name: str) -> str:
+    """Where the scenario that comes along under this name lies, like `concurrency-1302`."""
+    return str(resources.files(__package__) / "scenarios" / f"{name}.yaml")
 
 
 def _plain(node: Node) -> object:
@@ -94,7 +151,8 @@ def _doubles(node: Node, path: str) -> Iterator[tuple[str, Node]]:
 def _located(error: msgspec.ValidationError, path: str, text: str, root: Node) -> ConfigError:
     parts = _WHERE.match(str(error))
     assert parts is not None, "the pattern matches every text"
-    problem, where = parts["problem"], parts["path"] or ""
+    # A mapping's own keys (names of models) are not told: the mapping is the place.
+    problem, where = parts["problem"], (parts["path"] or "").replace("[...]", "")
     unknown = _UNKNOWN.search(problem)
     # Our own checks see a whole turn or rule: their texts begin with the key that is meant.
     named = unknown or _OWN_WORD.match(problem)
@@ -106,8 +164,7 @@ def _located(error: msgspec.ValidationError, path: str, text: str, root: Node) -
 
 
 def _keys_of(keys: list[str]) -> str:
-    shapes: dict[str, type[msgspec.Struct]] = {"rules": Rule, "turns": Turn, "refuse": Refuse}
-    shape = shapes.get(keys[-1], Script) if keys else Script
+    shape = SHAPES.get(keys[-1], Script) if keys else Script
     return "the keys " + ", ".join(shape.__struct_fields__)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from .provider_errors import Refusal
+from .provider_moods import Death
 from .script import Pace, Rule, Script, Turn
 from .script_steps import ToolUse, prose, steps
 
@@ -50,6 +51,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolUse, ...] = ()
     text: str = ""
     cut_after_chunks: int | None = None
+    """None: it lives."""
+    dies: Death = Death.CUT
     finish_reason: str = "stop"
     reports_usage: bool = True
 
@@ -148,6 +151,7 @@ def _answer(turn: Turn, pace: Pace) -> Answer:
         tools=uses,
         text=turn.say or "",
         cut_after_chunks=turn.cut_after_chunks,
+        dies=turn.dies,
         finish_reason=turn.finish_reason or natural,
         reports_usage=turn.usage == "sent",
     )
