@@ -22,9 +22,10 @@ types:
 test:
 	"$(PY)" -P -m pytest
 
-# Real processes, really killed; part of `test`, with 200 seeds instead of 3 for the numbered work.
+# Real processes, really killed; part of `test`, with 200 seeds instead of 3 for the numbered work, and ten minutes of
+# storm instead of one.
 kill:
-	COVEY_KILL_SEEDS=200 "$(PY)" -P -m pytest -m kill
+	COVEY_KILL_SEEDS=200 COVEY_KILL_STORM_S=600 "$(PY)" -P -m pytest -m kill
 
 bench:
 	"$(PY)" -P -m covey bench fanout

@@ -13,22 +13,39 @@ from typing import TYPE_CHECKING, Any
 from .protocol.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from .protocol import errors
+    from . import errors
     from .protocol.messages.broker import Priority
     from .protocol.messages.fleet import AgentResult, Status
     from .protocol.usage import Usage
     from .supervisor.client import AsyncFleet
     from .supervisor.fleet import Fleet
+    from .supervisor.refusals import local_refusal
+    from .supervisor.transport import AsyncFleetTransport, FleetTransport
 
-__all__ = ["AgentResult", "AsyncFleet", "Fleet", "Priority", "Status", "Usage", "__version__", "errors"]
+__all__ = [
+    "AgentResult",
+    "AsyncFleet",
+    "AsyncFleetTransport",
+    "Fleet",
+    "FleetTransport",
+    "Priority",
+    "Status",
+    "Usage",
+    "__version__",
+    "errors",
+    "local_refusal",
+]
 
 _HOMES = {
     "AgentResult": ".protocol.messages.fleet",
     "AsyncFleet": ".supervisor.client",
+    "AsyncFleetTransport": ".supervisor.transport",
     "Fleet": ".supervisor.fleet",
+    "FleetTransport": ".supervisor.transport",
     "Priority": ".protocol.messages.broker",
     "Status": ".protocol.messages.fleet",
     "Usage": ".protocol.usage",
+    "local_refusal": ".supervisor.refusals",
 }
 
 
@@ -36,7 +53,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "errors":
-        return import_module(".protocol.errors", __name__)
+        return import_module(".errors", __name__)
     if name in _HOMES:
         return getattr(import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ import httpx
 import msgspec
 
 from ..protocol.dialects.base import Finish as FinishReason
-from ..protocol.errors import CoveyError, UsageError
+from ..protocol.errors import CapReached, CoveyError, UsageError
 from ..protocol.messages.fleet import AgentResult, AgentSpec, AgentState, AgentView
 from ..protocol.messages.ledger import (
     CallRecorded,
@@ -41,6 +41,7 @@ from .conversation_events import (
     Began,
     Broken,
     CallFailed,
+    CapMet,
     Conversation,
     Event,
     Finish,
@@ -238,6 +239,7 @@ class Agent(LoopActor):
         if self._client is None:
             self._client = open_client(provider.base_url)
         prompt = system_prompt(spec, (tool.name for tool in self._toolbox.specs))
+        api_key = around.environment.get(provider.api_key_env) if provider.api_key_env else None
         outcome = await run_call(
             CallRequest(
                 provider=provider,
@@ -245,11 +247,13 @@ class Agent(LoopActor):
                 messages=(Message(role=Role.SYSTEM, content=prompt), *self._conversation.messages),
                 tools=self._toolbox.specs,
                 max_answer_tokens=spec.max_answer_tokens,
-                api_key=around.environment.get(provider.api_key_env) if provider.api_key_env else None,
+                api_key=api_key,
                 session=spec.session,
                 agent=spec.agent,
                 tree=spec.tree,
                 priority=spec.priority,
+                cap=spec.cap,
+                waiting_above=spec.depth,  # delegation always waits for its children
             ),
             Caller(
                 slots=around.slots,
@@ -257,6 +261,7 @@ class Agent(LoopActor):
                 client=self._client,
                 on_state=lambda state: self._show(state, waits_for=provider.name),
                 may_start=lambda: self._stopping is None,
+                on_quota_wanted=lambda budget: around.on_quota_wanted(budget, provider.base_url, api_key),
                 clocks=around.clocks,
                 patience=around.patience,
                 chance=around.chance,
@@ -265,6 +270,8 @@ class Agent(LoopActor):
         match outcome:
             case CallAnswered(answer=answer):
                 return Answered(answer.text, answer.tool_calls, is_cut=answer.finish is FinishReason.LENGTH)
+            case CallUnanswered(problem=problem, refusal=CapReached()):
+                return CapMet(problem)
             case CallUnanswered(problem=problem):
                 return CallFailed(problem)
             case _:

@@ -12,60 +12,75 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar, Final, assert_never
 
+from ..protocol.destination import host_of
 from ..protocol.errors import OutboxFull
-from ..protocol.ids import CallId, Incarnation
+from ..protocol.ids import BudgetKey, CallId, Incarnation
 from ..protocol.messages.base import Done, Failed, Wire
 from ..protocol.messages.broker import (
     Acquire,
+    Answering,
     BrokerRequest,
     Budgets,
     BudgetsQuery,
+    DeclareCap,
     Policy,
     PolicyQuery,
+    QuotaSeen,
     Refusal,
     Release,
     ReleaseAll,
     Renew,
     Revoke,
     Unlimited,
+    Unlock,
 )
 from ..protocol.peer import Owner
-from ..protocol.settings import ProviderSettings
+from ..protocol.settings import BudgetSettings, ProviderSettings
 from ..storage.lease_journal import LeaseJournal
 from ..storage.leases import Lease, LeaseEnded, LeaseGranted
 from ..storage.logs import log_event
+from ..storage.owners import boot_id, is_stopped
+from ..storage.standings import Standing
 from .holders import Holders
 from .limits.accounts import Accounts
 from .limits.actions import (
     Action,
+    Answered,
     Asked,
+    CapDeclared,
     Died,
     End,
     Event,
     GivenBack,
     Grant,
+    Keep,
     Left,
     Limited,
     Lose,
     Overdue,
     Pass,
+    QuotaRead,
     Refuse,
     Reject,
     Renewed,
     Revoked,
     Ticked,
+    Unlocked,
     Unwatch,
     Watch,
 )
 from .limits.answers import claim_of, granted, lost_call, problem_with, refused, views
 from .limits.book import CUT_LINGER_S, QUEUE_BOUND, REMOTE_TTL_S, Book
+from .limits.caps import FLEET, period_end, problem_with_cap, stamp_of
 from .ports import Ledger, PeerLeft, Request
 from .runtime.actor import LoopActor, Timer
 from .runtime.errors import ActorDown
@@ -77,14 +92,20 @@ REPORT_AGAIN_S: Final = 1.0
 FARTHEST_TICK_S: Final = 10.0
 """Timers stand still while the host sleeps and deadlines do not: so we look again in time."""
 
+_SMALL_BYTES: Final = 1024
+"""A request, without the texts in it that may be long."""
+
+NO_BUDGET: Final = BudgetSettings()
+
 Reply = Callable[[Wire], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The providers of the configuration are these from now on; leases live on."""
+    """The providers of the configuration, and the fleet's budget, are these from now on; leases live on."""
 
     providers: Mapping[str, ProviderSettings]
+    budget: BudgetSettings = NO_BUDGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +146,26 @@ class Broker(LoopActor):
         providers: Mapping[str, ProviderSettings],
         journal: LeaseJournal,
         ledger: Ledger,
+        budget: BudgetSettings = NO_BUDGET,
         clock: Callable[[], float] = boottime,
         wall_ms: Callable[[], int] = unix_ms,
+        chance: Callable[[], float] = random.random,
         queue_bound: int = QUEUE_BOUND,
         remote_ttl_s: float = REMOTE_TTL_S,
     ) -> None:
         super().__init__()
         self._accounts = Accounts(providers.values())
-        self._book = Book(self._accounts.limits, queue_bound=queue_bound, remote_ttl_s=remote_ttl_s)
+        self._book = Book(self._accounts.terms, boot=boot_id(), queue_bound=queue_bound, remote_ttl_s=remote_ttl_s)
+        self._budget = budget
+        self._period_ends_ms = math.inf
         self._remote_ttl_s = remote_ttl_s
         self._journal = journal
         self._ledger = ledger
         self._clock = clock
         self._wall_ms = wall_ms
+        self._chance = chance
         self._replies: dict[tuple[CallId, Incarnation], Reply] = {}
-        self._unreported: deque[Lease] = deque()
+        self._unreported: deque[Lose] = deque()
         self._holders = Holders(self._owner_died)
         self._tick_at = math.inf
         self._timer: Timer | None = None
@@ -148,7 +174,8 @@ class Broker(LoopActor):
         """Take over every lease that is outstanding; nothing is granted before."""
         left = self._journal.state
         log_event(log, "broker_started", outstanding=len(left.leases), torn_bytes=self._journal.ignored_bytes or None)
-        self._carry_out(self._book.restore(left, self._clock()))
+        self._carry_out(self._book.restore(left, self._clock(), self._wall_ms()))
+        self._begin_period()
         if left.totals:
             # The journal knows no slots that lingered when our predecessor died: outwait them.
             await asyncio.sleep(CUT_LINGER_S)
@@ -167,9 +194,11 @@ class Broker(LoopActor):
                 self._tick_at, self._timer = math.inf, None
                 self._report_again()
                 self._decide(Ticked())
-            case Configured(providers=providers):
+            case Configured(providers=providers, budget=budget):
                 self._accounts = Accounts(providers.values())
-                self._decide(Limited(self._accounts.limits))
+                self._decide(Limited(self._accounts.terms))
+                self._budget = budget
+                self._begin_period()
             case _:
                 raise TypeError(f"the broker has no use for a {type(message).__name__}")
         self._set_timer()
@@ -179,15 +208,36 @@ class Broker(LoopActor):
         self._holders.close()
         self._journal.close()
 
+    def message_bytes(self, message: object) -> int:
+        """Count the texts of what comes all the time; looking into every field costs a tenth of serving it."""
+        if isinstance(message, Request):
+            match message.body:
+                case Release(call=call, outcome=None):
+                    return _SMALL_BYTES + len(call)
+                case Acquire() as ask:
+                    return _SMALL_BYTES + _text_bytes(ask)
+        return super().message_bytes(message)
+
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _serve(self, request: Request[BrokerRequest]) -> None:
         match request.body:
             case Acquire():
                 self._acquire(request.body, request)
-            case Release(call=call, was_cut=was_cut):
-                self._decide(GivenBack(call, was_cut))
+            case Release(call=call, was_cut=was_cut, outcome=outcome):
+                asker = request.peer.incarnation
+                self._decide(GivenBack(call, was_cut, outcome, self._chance(), asker))
                 request.reply(Done())
+            case Answering(call=call):
+                self._decide(Answered(call, request.peer.incarnation))
+                request.reply(Done())
+            case Unlock(budget=budget):
+                self._unlock(budget, request)
+            case QuotaSeen(budget=budget, windows=windows):
+                self._decide(QuotaRead(budget, windows))
+                request.reply(Done())
+            case DeclareCap():
+                self._declare(request.body, request)
             case Revoke(agents=agents):
                 log_event(log, "agents_revoked", agents=len(agents))
                 self._decide(Revoked(agents))
@@ -199,9 +249,9 @@ class Broker(LoopActor):
                 self._decide(Left(request.peer))
                 request.reply(Done())
             case BudgetsQuery():
-                request.reply(Budgets(budgets=views(self._book, self._accounts, self._clock())))
+                request.reply(self._budgets())
             case PolicyQuery():
-                request.reply(Policy(limits=self._accounts.policy, remote_ttl_s=self._remote_ttl_s))
+                request.reply(self._policy())
             case _:
                 assert_never(request.body)
 
@@ -210,19 +260,48 @@ class Broker(LoopActor):
         if problem is not None:
             request.reply(Failed(kind="UsageError", message=f"acquire refused: {problem}"))
             return
+        if self._wall_ms() >= self._period_ends_ms:
+            self._begin_period()
         provider = self._accounts.provider_of(ask.destination)
-        if provider is None:
+        if provider is None and not self._book.counts(ask.cap):
             request.reply(Unlimited(call=ask.call))
             return
-        claim = claim_of(
-            ask,
-            request.peer,
-            provider=provider,
-            default_timeout_s=self._accounts.timeout_s(provider),
-            now_ms=self._wall_ms(),
-        )
+        provider = provider or ask.destination.provider or host_of(ask.destination.base_url) or "unknown"
+        claim = claim_of(ask, request.peer, provider=provider, accounts=self._accounts, now_ms=self._wall_ms())
         self._replies[ask.call, request.peer.incarnation] = request.reply
         self._decide(Asked(claim))
+
+    def _unlock(self, budget: BudgetKey, request: Request[BrokerRequest]) -> None:
+        if budget not in self._book.accounts:
+            known = ", ".join(sorted(self._book.accounts)) or "none"
+            request.reply(Failed(kind="UsageError", message=f"there is no budget {budget}; there are: {known}"))
+            return
+        log_event(log, "budget_unlocked", budget=budget)
+        self._decide(Unlocked(budget))
+        request.reply(Done())
+
+    def _declare(self, ask: DeclareCap, request: Request[BrokerRequest]) -> None:
+        problem = problem_with_cap(ask.name, ask.max_tokens, ask.max_cost_usd)
+        if problem is not None:
+            request.reply(Failed(kind="UsageError", message=f"cap refused: {problem}"))
+            return
+        self._decide(CapDeclared(ask.name, ask.max_tokens, ask.max_cost_usd))
+        request.reply(Done())
+
+    def _begin_period(self) -> None:
+        """Let the fleet's own cap be what is configured, in the period that now is."""
+        now = datetime.fromtimestamp(self._wall_ms() / 1000).astimezone()
+        ends = period_end(self._budget.period, now)
+        self._period_ends_ms = math.inf if ends is None else ends.timestamp() * 1000
+        stamp = stamp_of(self._budget.period, now.date(), life=self._journal.state.life or "")
+        self._decide(CapDeclared(FLEET, self._budget.max_tokens, self._budget.max_cost_usd, stamp))
+
+    def _budgets(self) -> Budgets:
+        seen = views(self._book, self._accounts, self._clock(), self._wall_ms(), is_stopped=is_stopped)
+        return Budgets(budgets=seen, caps=self._book.caps())
+
+    def _policy(self) -> Policy:
+        return Policy(limits=self._accounts.policy, remote_ttl_s=self._remote_ttl_s, counts_all=self._book.counts(None))
 
     def _answer(self, call: CallId, asker: Incarnation, answer: Wire) -> None:
         reply = self._replies.pop((call, asker), None)
@@ -232,7 +311,7 @@ class Broker(LoopActor):
     # --- decide, then do ---------------------------------------------------------------------------------------------
 
     def _decide(self, event: Event) -> None:
-        self._carry_out(self._book.decide(event, self._clock()))
+        self._carry_out(self._book.decide(event, self._clock(), self._wall_ms()))
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -251,18 +330,24 @@ class Broker(LoopActor):
             case Reject(call=call, asker=asker):
                 text = f"call {call} belongs to another process; give each call a name of its own"
                 self._answer(call, asker, Failed(kind="UsageError", message=text))
-            case End(lease=lease):
-                self._journal.append(LeaseEnded(call=lease.call))
-            case Overdue(lease=lease):
+            case End(lease=lease, spent=spent):
+                self._journal.append(LeaseEnded(call=lease.call, caps=spent))
+            case Overdue(lease=lease, spent=spent):
                 _log_lease("lease_overdue", lease)
-                self._journal.append(LeaseEnded(call=lease.call))
+                self._journal.append(LeaseEnded(call=lease.call, caps=spent))
             case Lose(lease=lease):
                 _log_lease("lease_lost", lease)
-                self._lose(lease)
+                self._lose(action)
             case Watch(owner=owner):
                 self._holders.watch(owner)
             case Unwatch(owner=owner):
                 self._holders.unwatch(owner)
+            case Keep(record=record):
+                self._journal.append(record)
+                if isinstance(record, Standing):
+                    if record.lock is not None:
+                        self._journal.sync()  # a power cut must not open what only a person may
+                    _log_standing(record)
             case _:
                 assert_never(action)
 
@@ -271,19 +356,22 @@ class Broker(LoopActor):
             self._journal.append(LeaseGranted(lease=lease, in_flight=action.in_flight))
         self._answer(lease.call, lease.holder.incarnation, granted(action))
 
-    def _lose(self, lease: Lease) -> None:
-        if lease.accounted:
+    def _lose(self, lost: Lose) -> None:
+        if lost.lease.accounted:
             try:
-                self._ledger.record(lost_call(lease))
+                self._ledger.record(lost_call(lost.lease))
             except OutboxFull:
-                self._unreported.append(lease)
+                # What it spent goes on file now: said later, it would undo what others spent meanwhile.
+                for cap in lost.spent:
+                    self._journal.append(cap)
+                self._unreported.append(Lose(lost.lease))
                 return
-        self._journal.append(LeaseEnded(call=lease.call))
+        self._journal.append(LeaseEnded(call=lost.lease.call, caps=lost.spent))
 
     def _report_again(self) -> None:
         waiting, self._unreported = self._unreported, deque()
-        for lease in waiting:
-            self._lose(lease)
+        for lost in waiting:
+            self._lose(lost)
 
     # --- wake-ups ----------------------------------------------------------------------------------------------------
 
@@ -294,7 +382,8 @@ class Broker(LoopActor):
 
     def _set_timer(self) -> None:
         """See to it that a tick comes no later than the next deadline; an early one does no harm."""
-        now, deadline = self._clock(), self._book.next_deadline()
+        now = self._clock()
+        deadline = self._book.next_deadline()
         at = math.inf if deadline is None else min(deadline, now + FARTHEST_TICK_S)
         if self._unreported:
             at = min(at, now + REPORT_AGAIN_S)
@@ -304,6 +393,11 @@ class Broker(LoopActor):
             self._timer.cancel()
         self._tick_at = at
         self._timer = self.after(max(0.0, at - now), _TICK)
+
+
+def _text_bytes(ask: Acquire) -> int:
+    texts = (ask.call, ask.model, ask.destination.base_url, ask.session, ask.agent, ask.tree, ask.work, ask.cap)
+    return sum(len(text) for text in texts if text is not None)
 
 
 def _log_lease(event: str, lease: Lease) -> None:
@@ -316,4 +410,19 @@ def _log_lease(event: str, lease: Lease) -> None:
         holder=lease.holder.name,
         pid=lease.holder.owner.pid,
         agent=lease.agent,
+    )
+
+
+def _log_standing(standing: Standing) -> None:
+    closed = standing.lock or next((park.reason for park in standing.parks), None)
+    hold = standing.hold
+    log_event(
+        log,
+        "budget_standing",
+        level=logging.WARNING if closed or hold else logging.INFO,
+        budget=standing.budget,
+        state="locked" if standing.lock else "parked" if standing.parks else hold.state.value if hold else "open",
+        reason=closed,
+        learned=standing.learned,
+        release_lag_ms=standing.release_lag_ms or None,
     )

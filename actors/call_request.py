@@ -9,10 +9,12 @@ from typing import Final
 import msgspec
 
 from ..protocol.dialects.base import Answer, ToolSpec
+from ..protocol.errors import CoveyError
 from ..protocol.faults import Fault
 from ..protocol.ids import AgentId, SessionId
 from ..protocol.messages.broker import Priority
 from ..protocol.messages.ledger import CallRecorded
+from ..protocol.prices import estimate_usd, price_of
 from ..protocol.settings import ProviderSettings
 from ..protocol.transcript import Message
 
@@ -44,6 +46,10 @@ class Clocks(msgspec.Struct, frozen=True, kw_only=True):
 
 DEFAULT_CLOCKS: Final = Clocks()
 
+BYTES_PER_TOKEN: Final = 4
+ANSWER_TOKENS: Final = 1024
+"""What an answer without a bound is taken for before it is known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRequest:
@@ -61,7 +67,11 @@ class CallRequest:
     agent: AgentId | None = None
     tree: str | None = None
     priority: Priority = Priority.AGENT
+    waiting_above: int = 0
+    """How many agents above wait for the one that asks."""
     task: str | None = None
+    cap: str | None = None
+    """The cap it spends from, beside the fleet's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +83,30 @@ class CallAnswered:
 
 @dataclass(frozen=True, slots=True)
 class CallUnanswered:
-    """There is no answer: `fault` says what the provider did, None that it was not contacted (see `problem`)."""
+    """There is no answer: `fault` says what the provider did; None that it was not contacted, and `refusal` who said
+    no, if the broker did."""
 
     problem: str
     fault: Fault | None = None
+    refusal: CoveyError | None = None
 
 
 CallOutcome = CallAnswered | CallUnanswered
+
+
+def estimated_tokens(request: CallRequest) -> int:
+    """About what the call will cost, in and out: a token for four bytes of what is sent, and the longest answer.
+
+    Only for reserving (per-minute limits, caps): the provider's own count replaces it as soon as it is known.
+    """
+    sent = sum(len(message.content) for message in request.messages)
+    sent += sum(len(call.arguments) for message in request.messages for call in message.tool_calls)
+    sent += sum(len(tool.name) + len(tool.description) + len(bytes(tool.parameters)) for tool in request.tools)
+    return sent // BYTES_PER_TOKEN + (request.max_answer_tokens or ANSWER_TOKENS)
+
+
+def estimated_cost_usd(request: CallRequest) -> float | None:
+    """About what the call will cost; None where the configuration says no price."""
+    answer = request.max_answer_tokens or ANSWER_TOKENS
+    price = price_of(request.provider.prices, request.model)
+    return estimate_usd(estimated_tokens(request) - answer, answer, price)

@@ -25,6 +25,7 @@ from .conversation_events import (
     Broken,
     CallFailed,
     Calling,
+    CapMet,
     Conversation,
     Ended,
     Event,
@@ -78,6 +79,8 @@ def step(conversation: Conversation, event: Event, rules: Rules) -> Step:
             return _answered(conversation, phase, event, rules)
         case Calling(), CallFailed():
             return _finish(conversation, Finish(AgentState.FAILED, error=event.error))
+        case Calling(), CapMet():
+            return _finish(conversation, Finish(AgentState.CAP_REACHED, error=event.reason))
         case InTools() as phase, ToolEnded() if any(call.id == event.call_id for call in phase.pending):
             return _tool_ended(conversation, phase, event, rules)
         case ((Fresh() | Calling() | InTools()), Stopped()):

@@ -83,6 +83,12 @@ class CallFailed(msgspec.Struct, frozen=True):
     error: str
 
 
+class CapMet(msgspec.Struct, frozen=True):
+    """The call was not made: what may be spent is spent."""
+
+    reason: str
+
+
 class ToolEnded(msgspec.Struct, frozen=True):
     """One of the pending calls has its result."""
 
@@ -102,7 +108,7 @@ class Broken(msgspec.Struct, frozen=True):
     error: str
 
 
-Event = Began | Answered | CallFailed | ToolEnded | Stopped | Broken
+Event = Began | Answered | CallFailed | CapMet | ToolEnded | Stopped | Broken
 
 
 # --- actions ---------------------------------------------------------------------------------------------------------

@@ -141,6 +141,7 @@ class DelegateTask:
             max_turns=parent.max_turns,
             max_answer_tokens=parent.max_answer_tokens,
             priority=Priority.SUBAGENT,
+            cap=parent.cap,
             source="delegate",
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -21,6 +21,7 @@ from ..protocol.dialects.registry import wire_dialect
 from ..protocol.faults import Fault, FaultKind, classify, fault_named
 from ..protocol.ids import CallId
 from ..protocol.messages.ledger import CallRecorded, CallStatus
+from ..protocol.usage import Usage
 from .call_request import CallRequest, Clocks, Record
 from .connection_faults import connection_fault
 
@@ -41,10 +42,11 @@ class Exchange:
         record: Record,
         clocks: Clocks,
         waited_s: float | None,
+        on_output: Callable[[], None] = lambda: None,
     ) -> None:
         self._call, self._request = call, request
         self._client, self._record_to, self._clocks = client, record, clocks
-        self._waited_s = waited_s
+        self._waited_s, self._on_output = waited_s, on_output
         self._dialect = wire_dialect(request.provider.dialect)
         self._reader = self._dialect.reader()
         self._started_at_ms = int(time.time() * 1000)
@@ -54,6 +56,18 @@ class Exchange:
         self._is_fresh = False
         self._has_output = False
         self._is_recorded = False
+        self._usage: Usage | None = None
+        self._status: CallStatus | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the provider reported; None before the end, and where it did not say."""
+        return self._usage
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether the provider said no before it did anything."""
+        return self._status is CallStatus.REFUSED
 
     @property
     def took_s(self) -> float:
@@ -143,7 +157,9 @@ class Exchange:
                 async for piece in pieces:
                     self._first_byte = self._first_byte or time.monotonic()
                     if self._reader.feed(piece):
-                        self._has_output = True
+                        if not self._has_output:
+                            self._has_output = True
+                            self._on_output()
                         content_due = now() + clocks.content_s
                     if self._reader.is_over:
                         return None
@@ -202,6 +218,7 @@ class Exchange:
     def _record(self, status: CallStatus, answer: Answer | None = None, fault: Fault | None = None) -> None:
         assert not self._is_recorded, "one attempt has one record"
         self._is_recorded = True
+        self._usage, self._status = answer.usage if answer else None, status
         request = self._request
         self._record_to(
             CallRecorded(
@@ -211,7 +228,7 @@ class Exchange:
                 model=request.model,
                 status=status,
                 started_at_ms=self._started_at_ms,
-                usage=answer.usage if answer else None,
+                usage=self._usage,
                 session=request.session,
                 agent=request.agent,
                 task=request.task,

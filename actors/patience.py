@@ -54,12 +54,17 @@ class Strain(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, spent_s=self.spent_s + pause_s)
 
 
-def pause_s(fault: Fault, strain: Strain, patience: Patience, *, chance: float) -> float | None:
+def pause_s(
+    fault: Fault, strain: Strain, patience: Patience, *, chance: float, is_brokered: bool = False
+) -> float | None:
     """Seconds until the next attempt after `fault`, which `strain` includes; None: it ends here.
 
     Full jitter between 0 and a bound that doubles; never before the time the provider asked for. A time that does
-    not fit into what is left ends the call at once instead of after a vain wait.
+    not fit into what is left ends the call at once instead of after a vain wait. `is_brokered`: what is the account's
+    trouble is timed by the broker, and not a second time here.
     """
+    if fault.action is FaultAction.WAIT and is_brokered:
+        return 0.0 if strain.spent_s <= patience.total_s else None
     if fault.action not in (FaultAction.RETRY, FaultAction.WAIT):
         return None
     if fault.kind is FaultKind.QUOTA and fault.retry_after_s is None:

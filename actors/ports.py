@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar, overload
 
 from ..protocol.ids import AgentId
 from ..protocol.messages.base import Wire
-from ..protocol.messages.broker import Acquire, Granted, Unlimited
+from ..protocol.messages.broker import Acquire, Granted, Outcome, Unlimited
 from ..protocol.messages.fleet import AgentResult, AgentSpec, AgentView
 from ..protocol.messages.ledger import (
     Calls,
@@ -51,11 +51,21 @@ class PeerLeft:
     peer: Peer
 
 
+@dataclass(slots=True)
+class Hold:
+    """A slot while it is held. `outcome` is what its budget is told when it is given back; None if nobody knows."""
+
+    grant: Granted | Unlimited
+    outcome: Outcome | None = None
+    on_answer: Callable[[], None] = lambda: None
+    """To be told once, when the provider has begun to answer."""
+
+
 class Slots(Protocol):
     """The broker, as a caller sees it."""
 
-    def slot(self, request: Acquire) -> AbstractAsyncContextManager[Granted | Unlimited]:
-        """Hold a slot while inside; raises `SlotTimeout` or `QueueFull` on entry, when nothing was taken.
+    def slot(self, request: Acquire) -> AbstractAsyncContextManager[Hold]:
+        """Hold a slot while inside; raises a `LimitError` on entry, when nothing was taken.
 
         Leaving gives the slot back whatever happened inside, also when the task is cancelled.
         """

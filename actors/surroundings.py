@@ -6,11 +6,15 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ..protocol.ids import BudgetKey
 from ..protocol.settings import Settings
 from .call_request import DEFAULT_CLOCKS, Clocks
 from .delegation import AT_ONCE
 from .patience import DEFAULT_PATIENCE, Patience
 from .ports import Children, Ledger, Slots
+
+OnQuotaWanted = Callable[[BudgetKey, str, str | None], None]
+"""Takes a budget whose quota the broker wishes for, its base URL and its key; must not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,3 +31,4 @@ class Surroundings:
     patience: Patience = DEFAULT_PATIENCE
     chance: Callable[[], float] = random.random
     children_at_once: int = AT_ONCE
+    on_quota_wanted: OnQuotaWanted = lambda budget, base_url, api_key: None

@@ -47,12 +47,12 @@ class Sampler:
         pids = tree_of(self.roots, without=self.without)
         peak = self.peak
         peak.processes = max(peak.processes, len(pids))
-        peak.threads = max(peak.threads, sum(map(_threads, pids)))
+        peak.threads = max(peak.threads, sum(map(threads, pids)))
         peak.fds = max(peak.fds, sum(map(_fds, pids)))
         now = time.monotonic()
         if now - self._pss_at >= PSS_EVERY_S:
             self._pss_at = now
-            peak.pss_mb = max(peak.pss_mb, round(sum(map(_pss_kib, pids)) / 1024, 1))
+            peak.pss_mb = max(peak.pss_mb, round(sum(map(pss_mb, pids)), 1))
 
 
 def tree_of(roots: Collection[int], *, without: Collection[int] = ()) -> list[int]:
@@ -72,6 +72,28 @@ def cpu_s(pids: Collection[int]) -> float:
     return sum(_cpu_ticks(pid) for pid in pids) / ticks
 
 
+def cpu_ns(pids: Collection[int]) -> int:
+    """CPU time of all threads of these processes in nanoseconds: for spans in which a clock tick is much."""
+    return sum(
+        int((_text(f"/proc/{pid}/task/{task}/schedstat") or "0").split()[0])
+        for pid in pids
+        for task in _names(f"/proc/{pid}/task")
+    )
+
+
+def threads(pid: int) -> int:
+    """How many threads that process has; 0 if it is gone."""
+    return len(_names(f"/proc/{pid}/task"))
+
+
+def pss_mb(pid: int) -> float:
+    """The memory of that process, each shared page divided among those who share it; 0 if it is gone."""
+    for line in _text(f"/proc/{pid}/smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     for task in _names(f"/proc/{pid}/task"):
@@ -79,19 +101,8 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _threads(pid: int) -> int:
-    return len(_names(f"/proc/{pid}/task"))
-
-
 def _fds(pid: int) -> int:
     return len(_names(f"/proc/{pid}/fd"))
-
-
-def _pss_kib(pid: int) -> int:
-    for line in _text(f"/proc/{pid}/smaps_rollup").splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1])
-    return 0
 
 
 def _cpu_ticks(pid: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from ipaddress import ip_address
 from typing import Final, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -111,6 +111,11 @@ def provider_for(destination: Destination, providers: Iterable[Entry]) -> str | 
 def budget_key(provider: str, credential: str | None) -> BudgetKey:
     """Name the account: the entry's name (`provider_for`) and the key's fingerprint, `none` without a key."""
     return BudgetKey(f"{quote(provider, safe='')}:{credential or 'none'}")
+
+
+def provider_of(budget: BudgetKey) -> str:
+    """Return the entry's name that `budget_key` put into this one."""
+    return unquote(budget.rpartition(":")[0])
 
 
 def _split_scheme(base_url: str) -> tuple[str | None, str]:

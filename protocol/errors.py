@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar, Literal
 
 
@@ -124,6 +125,14 @@ class SlotTimeout(LimitError):
         self.budget, self.timeout_s, self.queued = budget, timeout_s, queued
 
 
+class BrokerSilent(SlotTimeout):
+    """The broker did not answer at all within `timeout_s`; who else waits is not known (`queued` is -1)."""
+
+    def __init__(self, budget: str, timeout_s: float) -> None:
+        super().__init__(budget, timeout_s, -1)
+        self.args = (f"the broker did not say anything about a slot of budget {budget} within {timeout_s:g} s",)
+
+
 class SlotRevoked(LimitError):
     """The agent that asked was stopped: it gets no slot any more."""
 
@@ -132,6 +141,48 @@ class SlotRevoked(LimitError):
     def __init__(self, budget: str) -> None:
         super().__init__(f"no slot of budget {budget}: the agent was stopped")
         self.budget = budget
+
+
+class BudgetParked(LimitError):
+    """`budget` lets nobody out before `until` (Unix seconds, None if nobody knows), later than the caller would wait:
+    its allowance is used up, or the provider has been overloaded for long. The provider was not contacted."""
+
+    def __init__(self, budget: str, reason: str, *, until: float | None, queued: int) -> None:
+        when = f" until {datetime.fromtimestamp(until).astimezone():%Y-%m-%d %H:%M:%S %Z}" if until is not None else ""
+        super().__init__(f"budget {budget} is parked{when}: {reason} ({queued} waiting)")
+        self.budget, self.reason, self.until, self.queued = budget, reason, until, queued
+
+
+class BudgetLocked(LimitError):
+    """The provider closed the account of `budget`; its owner has to act, then say `covey budget unlock`."""
+
+    retryable = False
+
+    def __init__(self, budget: str, reason: str, *, queued: int) -> None:
+        super().__init__(
+            f"budget {budget} is locked: {reason}; settle it with the provider, then `covey budget unlock {budget}`"
+        )
+        self.budget, self.reason, self.queued = budget, reason, queued
+
+
+class CapReached(LimitError):
+    """A cap on tokens or money leaves no room for this call: the normal end of what was allowed."""
+
+    retryable = False
+
+    def __init__(self, budget: str, reason: str) -> None:
+        super().__init__(f"no slot of budget {budget}: {reason}")
+        self.budget, self.reason = budget, reason
+
+
+class RequestRefused(LimitError):
+    """The provider refuses this request again and again while others pass; asking once more does not help."""
+
+    retryable = False
+
+    def __init__(self, budget: str, reason: str) -> None:
+        super().__init__(f"budget {budget}: the provider refuses this request, not the load: {reason}")
+        self.budget, self.reason = budget, reason
 
 
 class QueueFull(LimitError):

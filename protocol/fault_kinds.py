@@ -136,6 +136,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What `Retry-After` asks for, counted from the answer."""
     resets_at: float | None = None
     """When the used-up window ends, in Unix seconds, if the message tells."""
+    window_s: float | None = None
+    """How long the used-up window is, if the message or the code tells."""
 
     @property
     def summary(self) -> str:

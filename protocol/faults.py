@@ -6,13 +6,14 @@ Pure: the caller passes `now` (Unix seconds) where a header holds a date.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
 from .fault_evidence import Evidence, one_line, read_evidence
 from .fault_kinds import OUTCOME, Fault, FaultAction, FaultKind, FaultScope
 from .fault_table import TABLE, Row
+from .resets import Reset, read_reset
 
 __all__ = ["Fault", "FaultAction", "FaultKind", "FaultScope", "classify", "fault_named", "retry_after_s"]
 
@@ -21,28 +22,29 @@ MAX_RETRY_AFTER_S: Final = 31 * 86_400.0
 
 _SECONDS: Final = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 
-_STAMP_ZONE: Final = timezone(timedelta(hours=8))
-"""Z.AI's reset stamps carry no zone and are UTC+8, on the international host too."""
-
-_STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.\d{1,9})?\s?(Z|UTC|[+-]\d\d:?\d\d)?", re.ASCII)
+_NO_RESET: Final = Reset(at=None, window_s=None)
 
 
 def classify(*, status: int | None, body: bytes, retry_after: str | None = None, now: float | None = None) -> Fault:
     """Name the error of an answer, or of an event inside a stream (`status` None). Never raises, whatever the body.
 
-    `retry_after` is the header as it came; one that holds a date counts only with `now`.
+    `retry_after` is the header as it came; one that holds a date counts only with `now`. Nor is a reset stamp checked
+    against the time without it.
     """
     evidence = read_evidence(body)
     stated = status if status is not None and status >= 300 else evidence.status
     row = next((row for row in TABLE if row.fits(evidence, stated)), None)
     kind = row.kind if row is not None else FaultKind.UNKNOWN
+    code = _code(evidence, row)
+    reset = read_reset(evidence.text, code=code, now=now) if kind is FaultKind.QUOTA else _NO_RESET
     return fault_named(
         kind,
         evidence.message or (f"HTTP {stated} without a message" if stated is not None else "no message"),
-        code=_code(evidence, row),
+        code=code,
         status=stated if stated is not None else status,
         retry_after_s=retry_after_s(retry_after, now=now),
-        resets_at=_reset_stamp(evidence.text) if kind is FaultKind.QUOTA else None,
+        resets_at=reset.at,
+        window_s=reset.window_s,
     )
 
 
@@ -54,6 +56,7 @@ def fault_named(
     status: int | None = None,
     retry_after_s: float | None = None,
     resets_at: float | None = None,
+    window_s: float | None = None,
 ) -> Fault:
     """Make a fault of a known kind: scope and action follow from it. For what no body tells: timeouts, connections."""
     scope, action = OUTCOME[kind]
@@ -66,6 +69,7 @@ def fault_named(
         status=status,
         retry_after_s=retry_after_s,
         resets_at=resets_at,
+        window_s=window_s,
     )
 
 
@@ -98,15 +102,3 @@ def _code(evidence: Evidence, row: Row | None) -> str | None:
     if known is not None:
         return next(code for code in evidence.codes if code in known)
     return evidence.codes[0] if evidence.codes else None
-
-
-def _reset_stamp(text: str) -> float | None:
-    found = _STAMP.search(text.upper())
-    if found is None:
-        return None
-    zone = (found[3] or "").replace("UTC", "+00:00").replace("Z", "+00:00")
-    try:
-        stamp = datetime.fromisoformat(f"{found[1]}T{found[2]}{zone}")
-        return (stamp if stamp.tzinfo is not None else stamp.replace(tzinfo=_STAMP_ZONE)).timestamp()
-    except (ValueError, OverflowError):
-        return None

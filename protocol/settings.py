@@ -19,6 +19,16 @@ class Dialect(StrEnum):
     CHAT = "chat"
 
 
+class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model costs: US dollars per million tokens."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    """None costs what input does."""
+    cache_write: float | None = None
+
+
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of `providers`."""
 
@@ -31,6 +41,18 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Calls in flight over all processes; None means that nobody counts (no budget)."""
     acquire_timeout_seconds: float = 0.0
     """How long a call waits for a slot before it fails locally; 0 waits without end."""
+    model_limits: dict[str, int] = {}
+    """Calls in flight of single models, inside `max_concurrent`."""
+    release_lag_ms: float = 0.0
+    """How long the provider goes on counting a call that is over; more is learned from its refusals."""
+    priority_weights: dict[str, int] = {}
+    """Shares of the slots by class of priority where classes compete; empty: the built-in ones."""
+    max_requests_per_minute: int | None = None
+    max_tokens_per_minute: int | None = None
+    quota_poll_seconds: float | None = None
+    """How often the account's quota is read while calls run; 0 never, None what the provider's kind suggests."""
+    prices: dict[str, Price] = {}
+    """By model. Caps in money refuse calls to models that are not in here."""
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +60,44 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     provider: str
     name: str
+
+
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`fleet.limits`: what one worker may use, and what has to be free before an agent is placed. 0 is no limit.
+
+    Over a soft limit a worker gets no new agents, over a hard one it is replaced.
+    """
+
+    rss_mb_soft: int = 1024
+    rss_mb_hard: int = 2048
+    fds_soft: int = 4096
+    fds_hard: int = 8192
+    threads_soft: int = 64
+    threads_hard: int = 128
+    memory_headroom_mb: int = 256
+    memory_pressure_percent: float = 40.0
+
+
+class BudgetPeriod(StrEnum):
+    """When the fleet's budget begins anew."""
+
+    DAY = "day"
+    MONTH = "month"
+    LIFE = "life"
+    """With every start of the fleet."""
+
+
+class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`fleet.budget`: what all calls of the fleet may use in one period. None is no limit."""
+
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    period: BudgetPeriod = BudgetPeriod.DAY
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether there is anything to count."""
+        return self.max_tokens is not None or self.max_cost_usd is not None
 
 
 class FleetSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,6 +113,8 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Model calls one agent may make for one goal."""
     listen: str | None = None
     """Where clients of other hosts come in, `tcp://HOST:PORT`; None lets nobody in."""
+    limits: LimitSettings = LimitSettings()
+    budget: BudgetSettings = BudgetSettings()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -33,6 +33,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """All tokens that came out, as chat completions count them."""
         return self.output + self.reasoning
 
+    @property
+    def total_tokens(self) -> int:
+        """All tokens, in and out."""
+        return self.prompt_tokens + self.completion_tokens
+
 
 def disjoint(
     *,

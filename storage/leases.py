@@ -6,11 +6,14 @@ Pure. The file around it is `lease_journal`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from ..protocol.ids import AgentId, BudgetKey, CallId, SessionId
 from ..protocol.peer import Peer
+from .caps import CapKept
+from .standings import Standing
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,6 +33,15 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: SessionId | None = None
     agent: AgentId | None = None
     accounted: bool = True
+    work: str | None = None
+    estimated_tokens: int | None = None
+    estimated_cost_usd: float | None = None
+    cap: str | None = None
+    """These two were reserved under this cap, and under the fleet's."""
+
+
+CAPS_KEPT: Final = 8192
+"""Twice what a broker works with: of more, the oldest are forgotten."""
 
 
 class LifeBegan(msgspec.Struct, frozen=True, kw_only=True, tag="life"):
@@ -60,13 +72,14 @@ class LeaseGranted(msgspec.Struct, frozen=True, kw_only=True, tag="granted"):
     in_flight: int
 
 
-class LeaseEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
-    """The slot is free. An unknown call changes nothing."""
+class LeaseEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="ended"):
+    """The slot is free. An unknown call changes nothing; `caps` are its caps with what it spent."""
 
     call: CallId
+    caps: tuple[CapKept, ...] = ()
 
 
-LeaseRecord = LifeBegan | TotalsCarried | LeaseCarried | LeaseGranted | LeaseEnded
+LeaseRecord = LifeBegan | TotalsCarried | LeaseCarried | LeaseGranted | LeaseEnded | Standing | CapKept
 
 
 class Outstanding:
@@ -76,6 +89,8 @@ class Outstanding:
         self.life: str | None = None
         self.leases: dict[CallId, Lease] = {}
         self.totals: dict[BudgetKey, TotalsCarried] = {}
+        self.standings: dict[BudgetKey, Standing] = {}
+        self.caps: dict[str, CapKept] = {}
 
     def apply(self, record: LeaseRecord) -> None:
         """Take one more record into account."""
@@ -89,11 +104,17 @@ class Outstanding:
             case LeaseGranted(lease=lease, in_flight=in_flight):
                 self.leases[lease.call] = lease
                 self._count(lease, in_flight)
-            case LeaseEnded(call=call):
+            case LeaseEnded(call=call, caps=caps):
                 self.leases.pop(call, None)
+                self._keep(caps)
+            case Standing(budget=budget):
+                self.standings[budget] = record
+            case CapKept():
+                self._keep((record,))
 
     def begin_life(self, life: str) -> None:
-        """Start counting totals anew if this is another life of the fleet; leases stay: their calls still run."""
+        """Start counting totals anew if this is another life of the fleet. Leases stay: their calls still run; so does
+        what providers told us, and what was spent."""
         if self.life != life:
             self.life = life
             self.totals.clear()
@@ -103,8 +124,16 @@ class Outstanding:
         if self.life is not None:
             yield LifeBegan(life=self.life)
         yield from self.totals.values()
+        yield from self.standings.values()
+        yield from self.caps.values()
         for lease in self.leases.values():
             yield LeaseCarried(lease=lease)
+
+    def _keep(self, caps: tuple[CapKept, ...]) -> None:
+        for cap in caps:
+            self.caps[cap.name] = cap
+        while len(self.caps) > CAPS_KEPT:
+            del self.caps[next(iter(self.caps))]
 
     def _count(self, lease: Lease, in_flight: int) -> None:
         before = self.totals.get(lease.budget)

@@ -53,6 +53,16 @@ def open_pidfd(owner: Owner) -> int | None:
     return fd
 
 
+def is_stopped(owner: Owner) -> bool:
+    """Whether this life stands still: stopped by a signal or a debugger, and alive."""
+    try:
+        with open(f"/proc/{owner.pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] in ("T", "t") and int(fields[_START_TICKS]) == owner.start_ticks
+
+
 def is_alive(owner: Owner) -> bool:
     """Whether this life goes on; a zombie's does not."""
     fd = open_pidfd(owner)

@@ -107,6 +107,14 @@ def dissolve_own(*, timeout_s: float) -> None:
     Group(own).clear(timeout_s=timeout_s)
 
 
+def lineage(*, mounts: Path = MOUNTS, membership: Path = MEMBERSHIP) -> tuple[Path, ...]:
+    """The group this process is in and all above it that are mounted here: their limits are ours."""
+    own = _own(mounts, membership)
+    if own is None:
+        return ()
+    return tuple(group for group in (own, *own.parents) if (group / "cgroup.procs").exists())
+
+
 def _own(mounts: Path, membership: Path) -> Path | None:
     """The folder of the v2 group this process is in, as it is mounted here."""
     try:

@@ -10,14 +10,14 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from ..protocol.destination import fingerprint
 from ..protocol.errors import AskTimeout, FleetLost, FleetUnreachable, NoFleet, RemoteError, UsageError
 from ..protocol.ids import AgentId, CallId, Incarnation, SessionId
-from ..protocol.messages.broker import Acquire, BrokerReply, Destination, Priority
+from ..protocol.messages.broker import Acquire, BrokerReply, CapView, DeclareCap, Destination, Priority
 from ..protocol.messages.fleet import (
     Agents,
     AgentSpec,
@@ -46,10 +46,10 @@ from ..protocol.usage import Usage
 from ..storage.outbox import Outbox
 from ..storage.owners import me
 from .doors import Door, HomeDoor, network_door
-from .handles import AsyncAgent, Slot
+from .handles import AsyncAgent, Seat, Slot
 from .home import Home
+from .interrupts import Interrupt
 from .link import Link
-from .portal import Portal
 from .records import Records
 from .reports import usage_from
 from .running import running_root
@@ -79,7 +79,8 @@ class AsyncFleet:
 
     def __init__(self, door: Door, *, name: str) -> None:
         self._door = door
-        incarnation = Incarnation(f"{os.getpid()}-{secrets.token_hex(6)}")
+        self._pid = os.getpid()
+        incarnation = Incarnation(f"{self._pid}-{secrets.token_hex(6)}")
         self.me = Peer(role="client", name=name, incarnation=incarnation, owner=me())
         self._loop = asyncio.get_running_loop()
         self._context = make_context()
@@ -144,6 +145,8 @@ class AsyncFleet:
     @property
     def slots(self) -> Slots:
         """The broker's door."""
+        if os.getpid() != self._pid:
+            raise UsageError("an AsyncFleet belongs to the process that joined: after a fork, join again in the child")
         assert self._slots is not None, "the fleet was not joined"
         return self._slots
 
@@ -166,13 +169,15 @@ class AsyncFleet:
         provider: str | None = None,
         priority: Priority = Priority.AGENT,
         accounted: bool = True,
-        portal: Portal | None = None,
+        interrupt: Interrupt | None = None,
+        seat: Callable[[], Seat] | None = None,
     ) -> Slot:
         """A slot for one call to `base_url`; nothing is taken before it is entered.
 
         `api_key` only tells accounts apart: it is hashed here and never leaves this process. `timeout` bounds the wait
-        in seconds (None: the provider's configured one). Entering raises `SlotTimeout` or `QueueFull`; the provider was
-        not contacted then. `accounted=False` for a call that somebody else records.
+        in seconds (None: the provider's configured one). Entering raises a `LimitError` (`SlotTimeout`, `BudgetParked`,
+        …), or `InterruptedError` once `interrupt` is set or answers True; the provider was not contacted then.
+        `accounted=False` for a call that somebody else records. `seat` is for fleets that wrap this one.
         """
         destination = Destination(base_url=base_url, credential=fingerprint(api_key), provider=provider)
         request = Acquire(
@@ -185,7 +190,7 @@ class AsyncFleet:
             timeout_s=timeout,
             accounted=accounted,
         )
-        return Slot(self, portal, request)
+        return Slot(seat or self._seat, request, interrupt=interrupt, key=(api_key or "").strip() or None)
 
     def record_usage(
         self,
@@ -230,10 +235,12 @@ class AsyncFleet:
         max_answer_tokens: int | None = None,
         source: str = "client",
         priority: Priority = Priority.AGENT,
+        cap: str | None = None,
     ) -> AsyncAgent:
         """Run an agent in the fleet. `model` is a name at the default provider, or `provider/name`.
 
         The provider is asked to cut each answer at `max_answer_tokens`; an answer that is cut says so at its end.
+        `cap` names what its calls and its children's may spend (`declare_cap`).
         Raises `UsageError` for a model nobody configured, `RemoteError` if the fleet refuses the agent.
         """
         agent = new_agent_id()
@@ -250,6 +257,7 @@ class AsyncFleet:
             max_answer_tokens=max_answer_tokens,
             source=source,
             priority=priority,
+            cap=cap,
         )
         try:
             await self.root.ask(Spawn(spec=spec), timeout_s=30.0)
@@ -258,6 +266,18 @@ class AsyncFleet:
                 raise UsageError(error.message) from None
             raise
         return AsyncAgent(self, spec)
+
+    async def declare_cap(self, name: str, *, max_tokens: int | None = None, max_cost_usd: float | None = None) -> None:
+        """Let calls that name this cap spend so much and no more, all together; None is no limit.
+
+        Declared again, its limits are changed; what was spent stays spent. An agent that meets it ends as
+        `cap_reached`. Raises `UsageError` for what cannot be meant.
+        """
+        await self.slots.declare(DeclareCap(name=name, max_tokens=max_tokens, max_cost_usd=max_cost_usd))
+
+    async def caps(self) -> tuple[CapView, ...]:
+        """What every cap may spend, has spent, and has reserved for calls that run."""
+        return await self.slots.caps()
 
     async def flush(self, *, timeout_s: float = 10.0) -> None:
         """Return once everything recorded so far is in state.db; raises `AskTimeout`."""
@@ -296,6 +316,9 @@ class AsyncFleet:
             await link.settle(timeout_s=1.0)
             link.close()
         self._context.term()
+
+    def _seat(self) -> Seat:
+        return Seat(self, None)
 
     def _link(self, service: str, replies: Any) -> Link:
         link = self._door.link(self._context, service, me=self.me, replies=replies)

@@ -14,15 +14,18 @@ import msgspec
 from ..protocol.destination import is_zai
 from ..protocol.errors import ConfigError, ConfigErrors
 from ..protocol.settings import (
+    BudgetSettings,
     FleetSettings,
+    LimitSettings,
     ModelSettings,
+    Price,
     ProviderSettings,
     Settings,
     builtin_providers,
 )
 from . import config_keys as keys
 from .config_entries import Entries, read_entries
-from .config_kinds import Scalar
+from .config_kinds import EVERYBODY, Value
 from .config_text import read_text
 
 
@@ -38,7 +41,7 @@ class Effective(msgspec.Struct, frozen=True, kw_only=True):
     """A key's value as the fleet sees it; `line` only for values from the file."""
 
     key: str
-    value: Scalar
+    value: Value
     origin: Origin
     line: int | None = None
 
@@ -101,8 +104,12 @@ def _effective(entries: Entries) -> dict[str, Effective]:
     found: dict[str, Effective] = {}
     for provider in _provider_names(entries):
         for key in keys.provider_keys():
-            path = ("providers", provider, key.field)
+            path = ("providers", provider, *key.path[2:])
             found[".".join(path)] = _effective_value(entries, path, key)
+        for model in _priced_models(entries, provider):
+            for key in keys.price_keys():
+                path = ("providers", provider, "prices", model, key.field)
+                found[".".join(path)] = _effective_value(entries, path, key)
     for key in keys.KEYS:
         if keys.NAME not in key.path:
             found[key.pattern] = _effective_value(entries, key.path, key)
@@ -114,12 +121,16 @@ def _provider_names(entries: Entries) -> list[str]:
     return list(dict.fromkeys((*builtin_providers(), *configured)))
 
 
+def _priced_models(entries: Entries, provider: str) -> list[str]:
+    return [path[3] for path in entries.sections if keys.is_price(path) and path[1] == provider]
+
+
 def _effective_value(entries: Entries, path: keys.Path, key: keys.Key) -> Effective:
     name = ".".join(path)
     if entry := entries.values.get(path):
         return Effective(key=name, value=entry.value, origin=Origin.FILE, line=entry.line)
     builtin = builtin_providers().get(path[1]) if path[0] == "providers" else None
-    value = getattr(builtin, key.field) if builtin else None
+    value = getattr(builtin, key.field) if builtin and len(path) == 3 else None
     if value is not None and value != key.default:
         return Effective(key=name, value=value, origin=Origin.BUILTIN)
     return Effective(key=name, value=key.default, origin=Origin.DEFAULT)
@@ -130,12 +141,29 @@ def _check_together(entries: Entries, values: dict[str, Effective]) -> None:
     refused = {error.key for error in entries.errors}
     for path, line in entries.sections.items():
         key = ".".join((*path, "base_url"))
-        if len(path) == 2 and key not in refused and values[key].value is None:
+        if path[0] == "providers" and len(path) == 2 and key not in refused and values[key].value is None:
             entries.refuse((*path, "base_url"), line, "is missing", keys.BASE_URL.kind.valid)
     provider, names = values["model.provider"], _provider_names(entries)
     if provider.value is not None and provider.value not in names and "providers" not in refused:
         line = entries.values["model", "provider"].line
         entries.refuse(("model", "provider"), line, f"there is no provider {provider.value}", " or ".join(names))
+    for soft, hard in keys.SOFT_AND_HARD:
+        _check_order(entries, values, soft, hard)
+
+
+def _check_order(entries: Entries, values: dict[str, Effective], soft: keys.Path, hard: keys.Path) -> None:
+    """A soft limit above its hard one would never be noticed. The blame goes to the one that stands in the file."""
+    low, high = values[".".join(soft)], values[".".join(hard)]
+    assert isinstance(low.value, int), "its kind takes whole numbers only"
+    assert isinstance(high.value, int), "its kind takes whole numbers only"
+    if 0 in (low.value, high.value) or low.value <= high.value:
+        return
+    if low.line is not None:
+        problem, valid = f"{low.value} is above {high.key}", f"at most {high.value}, or a higher {high.key}"
+        entries.refuse(soft, low.line, problem, valid)
+    elif high.line is not None:
+        problem, valid = f"{high.value} is below {low.key}", f"at least {low.value}, or a lower {low.key}"
+        entries.refuse(hard, high.line, problem, valid)
 
 
 def _settings(values: dict[str, Effective]) -> Settings:
@@ -148,9 +176,40 @@ def _names(values: dict[str, Effective]) -> list[str]:
 
 
 def _provider(name: str, values: dict[str, Effective]) -> ProviderSettings:
-    of = {key.field: values[f"providers.{name}.{key.field}"].value for key in keys.provider_keys()}
-    settings = {**of, "name": name, "max_concurrent": of["max_concurrent"] or None}
+    path = ("providers", name)
+    of = _below(path, values)
+    of |= {field: of[field] or None for field in ("max_requests_per_minute", "max_tokens_per_minute")}
+    limit = of["max_concurrent"]
+    models = {model: count for model, count in limit.items() if model != EVERYBODY} if isinstance(limit, dict) else {}
+    weights = _below((*path, "priority_weights"), values)
+    settings = {
+        **of,
+        "name": name,
+        "max_concurrent": _for_all(limit) or None,
+        "model_limits": {model: count for model, count in models.items() if count},
+        "priority_weights": {priority: weight for priority, weight in weights.items() if weight is not None},
+        "prices": _prices(name, values),
+    }
     return msgspec.convert(settings, ProviderSettings)
+
+
+def _for_all(limit: Value) -> Value:
+    return limit[EVERYBODY] if isinstance(limit, dict) else limit
+
+
+def _prices(name: str, values: dict[str, Effective]) -> dict[str, Price]:
+    priced = {model: _below(("providers", name, "prices", model), values) for model in _models(name, values)}
+    whole = {model: price for model, price in priced.items() if not _missing(price)}
+    return {model: msgspec.convert(price, Price) for model, price in whole.items()}
+
+
+def _models(name: str, values: dict[str, Effective]) -> list[str]:
+    start, end = f"providers.{name}.prices.", ".input"
+    return [key[len(start) : -len(end)] for key in values if key.startswith(start) and key.endswith(end)]
+
+
+def _missing(price: dict[str, Value]) -> list[str]:
+    return [field for field in ("input", "output") if price[field] is None]
 
 
 def _model(values: dict[str, Effective]) -> ModelSettings | None:
@@ -161,20 +220,41 @@ def _model(values: dict[str, Effective]) -> ModelSettings | None:
 
 
 def _fleet(values: dict[str, Effective]) -> FleetSettings:
-    of = {key.field: values[key.pattern].value for key in keys.KEYS if key.path[0] == "fleet"}
-    return msgspec.convert(of, FleetSettings)
+    limits = msgspec.convert(_below(("fleet", "limits"), values), LimitSettings)
+    budget = _below(("fleet", "budget"), values)
+    budget |= {field: budget[field] or None for field in ("max_tokens", "max_cost_usd")}
+    sections = {"limits": limits, "budget": msgspec.convert(budget, BudgetSettings)}
+    return msgspec.convert({**_below(("fleet",), values), **sections}, FleetSettings)
+
+
+def _below(section: keys.Path, values: dict[str, Effective]) -> dict[str, Value]:
+    """The values directly below `section`, by the names of their fields."""
+    return {field: values[".".join((*section, field))].value for field in keys.fields_of(section)}
 
 
 def _warnings(file: str, values: dict[str, Effective]) -> list[ConfigWarning]:
     found = []
     for name in _names(values):
         limit = values[f"providers.{name}.max_concurrent"]
-        if limit.value == 0 and is_zai(str(values[f"providers.{name}.base_url"].value)):
+        if _for_all(limit.value) == 0 and is_zai(str(values[f"providers.{name}.base_url"].value)):
             message = "no limit, but Z.AI refuses calls above the account's; 2 is known to hold"
             found.append(ConfigWarning(file=file, line=limit.line, key=limit.key, message=message))
+        found += _price_warnings(file, name, values)
     provider, model = values["model.provider"], values["model.name"]
     if (provider.value is None) != (model.value is None):
         missing, present = (provider, model) if provider.value is None else (model, provider)
         message = f"is not set, so there is no default model ({present.key} alone does not make one)"
         found.append(ConfigWarning(file=file, line=present.line, key=missing.key, message=message))
+    return found
+
+
+def _price_warnings(file: str, name: str, values: dict[str, Effective]) -> list[ConfigWarning]:
+    found = []
+    for model in _models(name, values):
+        path = ("providers", name, "prices", model)
+        for field in _missing(_below(path, values)):
+            present = next(values[".".join((*path, other))] for other in keys.fields_of(path) if other != field)
+            message = f"is not set, so {model} has no price: calls under a cap in money are refused"
+            key = ".".join((*path, field))
+            found.append(ConfigWarning(file=file, line=present.line, key=key, message=message))
     return found

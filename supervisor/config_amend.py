@@ -16,13 +16,13 @@ from ..protocol.errors import ConfigError
 from .config import Refused
 from .config_entries import read_entries
 from .config_keys import Path
-from .config_kinds import Scalar, write_plain
+from .config_kinds import Value, write_plain
 from .config_text import compose, pairs
 
 INDENT: Final = 2
 
 
-def amend(text: str, file: str, path: Path, value: Scalar) -> str:
+def amend(text: str, file: str, path: Path, value: Value) -> str:
     """`text` with `path` set to `value` and nothing else changed; raises `ConfigError` if that cannot be done.
 
     Other invalid values of the file are errors too: it would be refused with the change as it was without.
@@ -78,7 +78,7 @@ def _find(spot: _Spot) -> _Spot:
 
 
 def _replace_value(text: str, node: Node, literal: str) -> str:
-    start, end = node.start_mark.index, node.end_mark.index
+    start, end = node.start_mark.index, _end(node)
     return text[:start] + (" " if start == end else "") + literal + text[end:]
 
 

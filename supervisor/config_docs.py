@@ -6,7 +6,7 @@ import sys
 
 from ..protocol.settings import ProviderSettings, builtin_providers
 from .config_keys import KEYS, Key, provider_keys
-from .config_kinds import Scalar, write_plain
+from .config_kinds import Value, write_plain
 from .config_text import DEEPEST, MOST_BYTES
 
 _OPENING = """\
@@ -34,6 +34,23 @@ model:
 
 A file is accepted whole or refused whole, with file, line, key and what would be valid; `set` writes nothing when the
 file is invalid, or would be. A `model` with only one of its two keys is no default model and gives a warning.
+
+A running fleet reads the file again when it changes, within a second. Limits, weights, prices and `fleet.budget` hold
+for the next call, and calls that run keep their slots; the other keys hold for agents that start from then on. Only
+`fleet.workers`, `fleet.max_agents` and `fleet.listen` wait for the next start; the root's log says so.
+A file that is refused, or gone, changes nothing: the last good one holds, and `covey status` says what is wrong.
+
+A limit for single models stands inside the provider's, and `*` is the provider's:
+
+```yaml
+providers:
+  zai:
+    max_concurrent: {"*": 2, glm-5-turbo: 1}
+    prices:
+      glm-4.6: {input: 0.6, output: 2.2, cache_read: 0.11}
+fleet:
+  budget: {max_cost_usd: 20, period: day}
+```
 
 ## Keys
 """
@@ -68,12 +85,12 @@ def _builtin(name: str, provider: ProviderSettings) -> str:
     rows = [
         f"| `providers.{name}.{key.field}` | {_code(value)} |"
         for key in provider_keys()
-        if (value := getattr(provider, key.field)) is not None and value != key.default
+        if (value := getattr(provider, key.field, None)) is not None and value != key.default
     ]
     return "\n".join(("| key | value |", "|---|---|", *rows)) + "\n"
 
 
-def _code(value: Scalar) -> str:
+def _code(value: Value) -> str:
     return "none" if value is None else f"`{write_plain(value)}`"
 
 

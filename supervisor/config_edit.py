@@ -15,10 +15,10 @@ from typing import Final
 from ..protocol.errors import ConfigError, HomeError, UsageError
 from .config import Accepted, Effective, Refused, examine
 from .config_amend import amend
-from .config_entries import unknown_key
-from .config_keys import PROVIDER_NAME, Key, find_key, is_section, names_below
+from .config_entries import counts_in, unknown_key
+from .config_keys import MODEL_NAME, PROVIDER_NAME, Key, find_key, is_price, is_section, names_below, split_key
 from .config_keys import Path as KeyPath
-from .config_kinds import Scalar
+from .config_kinds import Counts, Value
 from .config_text import read_text
 from .home import Home, replace_file
 
@@ -58,10 +58,15 @@ def set_value(home: Home, key: str, text: str) -> Change:
         return Change(home.config, _value_before(old, key), after, accepted)
 
 
-def parse_assignment(key: str, text: str) -> tuple[KeyPath, Scalar]:
+def parse_assignment(key: str, text: str) -> tuple[KeyPath, Value]:
     """Check a key and a value from a command line; raises `UsageError`."""
-    path = tuple(key.split("."))
+    path = split_key(key)
     row = require_key(path)
+    try:
+        if isinstance(row.kind, Counts) and text.lstrip().startswith("{"):
+            return path, counts_in(text, path, row.kind)
+    except ConfigError as error:
+        raise UsageError(f"{error.key or key}: {error.problem}; valid: {error.valid}") from None
     value = row.kind.read(text)
     if problem := row.kind.problem(value):
         raise UsageError(f"{key}: {problem}; valid: {row.kind.valid}")
@@ -80,6 +85,8 @@ def require_known(path: KeyPath) -> None:
     """Raise `UsageError` unless `path` is a key or a section."""
     for known in (path[:length] for length in range(1, len(path) + 1)):
         key = ".".join(known)
+        if is_price(known) and (problem := MODEL_NAME.problem(known[3])):
+            raise UsageError(f"{key}: {problem}; valid: {MODEL_NAME.valid}")
         if known[0] == "providers" and len(known) == 2 and (problem := PROVIDER_NAME.problem(known[1])):
             raise UsageError(f"{key}: {problem}; valid: {PROVIDER_NAME.valid}")
         if not is_section(known) and (find_key(known) is None or known != path):

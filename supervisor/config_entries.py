@@ -12,7 +12,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from ..protocol.errors import ConfigError
 from . import config_keys as keys
-from .config_kinds import Scalar, read_plain
+from .config_kinds import Counts, Scalar, Value, read_plain
 from .config_text import compose, describe, line_at, pairs, scalar
 
 
@@ -20,7 +20,7 @@ from .config_text import compose, describe, line_at, pairs, scalar
 class Entry:
     """A value of the file that its key accepts. `line` is where the value's key stands."""
 
-    value: Scalar
+    value: Value
     line: int
 
 
@@ -93,6 +93,8 @@ def _named(entries: Entries, node: MappingNode, path: keys.Path) -> Iterator[tup
 def _read_value(entries: Entries, path: keys.Path, line: int, node: Node) -> None:
     if path[0] == "providers" and len(path) == 2 and (problem := keys.PROVIDER_NAME.problem(path[1])):
         entries.refuse(path, line, f"not a provider's name: {problem}", keys.PROVIDER_NAME.valid)
+    elif keys.is_price(path) and (problem := keys.MODEL_NAME.problem(path[3])):
+        entries.refuse(path, line, f"not a model's name: {problem}", keys.MODEL_NAME.valid)
     elif keys.is_section(path):
         _read_subsection(entries, path, line, node)
     elif key := keys.find_key(path):
@@ -111,11 +113,40 @@ def _read_subsection(entries: Entries, path: keys.Path, line: int, node: Node) -
 
 
 def _read_leaf(entries: Entries, path: keys.Path, line: int, node: Node, key: keys.Key) -> None:
-    if not isinstance(node, ScalarNode):
+    if isinstance(node, MappingNode) and isinstance(key.kind, Counts):
+        value: Value = _read_counts(entries, node, path)
+    elif isinstance(node, ScalarNode):
+        value = scalar(node)
+    else:
         entries.refuse(path, line, f"{describe(node)} where a single value belongs", key.kind.valid)
         return
-    value = scalar(node)
     if problem := key.kind.problem(value):
         entries.refuse(path, line, problem, key.kind.valid)
         return
     entries.values[path] = Entry(value, line)
+
+
+def counts_in(text: str, path: keys.Path, kind: Counts) -> Value:
+    """Read a mapping of counts from a command line; raises `ConfigError`."""
+    entries = Entries(text, "the value")
+    root = compose(text, entries.file)
+    value: Value = None if root is None else _read_counts(entries, root, path)
+    if entries.errors:
+        raise entries.errors[0]
+    if problem := kind.problem(value):
+        raise ConfigError(problem, file=entries.file, line=None, key=".".join(path), valid=kind.valid)
+    return value
+
+
+def _read_counts(entries: Entries, node: MappingNode, path: keys.Path) -> dict[str, Scalar]:
+    """All entries of a mapping whose kind checks them; what stands for no count at all is refused here."""
+    counts: dict[str, Scalar] = {}
+    for name, name_node, value_node in _named(entries, node, path):
+        line = line_at(entries.text, name_node.start_mark.index)
+        if name in counts:
+            entries.refuse((*path, name), line, "stands here a second time", "each model once")
+        elif isinstance(value_node, ScalarNode):
+            counts[name] = scalar(value_node)
+        else:
+            entries.refuse((*path, name), line, f"{describe(value_node)} where a count belongs", "a whole number")
+    return counts

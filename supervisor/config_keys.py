@@ -10,24 +10,29 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ..protocol.settings import Dialect, FleetSettings, ProviderSettings
-from .config_kinds import Choice, Kind, Number, Scalar, Tcp, Text, Url, Whole
+from ..protocol.messages.broker import Priority
+from ..protocol.settings import BudgetPeriod, Dialect, FleetSettings, ProviderSettings
+from .config_kinds import Bound, Choice, Counts, Kind, Number, Scalar, Tcp, Text, Url, Whole
 
 Path = tuple[str, ...]
 """A key in its parts: ("providers", "zai", "max_concurrent")."""
 
 NAME: Final = "<name>"
+MODEL: Final = "<model>"
 
 PROVIDER_NAME: Final = Text(
     "a name of 1 to 64 letters, digits, _ and -, quoted if YAML would read it as something else",
     re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"),
 )
+MODEL_NAME: Final = Text("a model's name, as its provider spells it")
 _VARIABLE: Final = Text(
     "the name of an environment variable, such as ZAI_API_KEY (not the key itself)",
     re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}"),
     is_shown=False,
 )
+_PRICE: Final = Number(0, 1_000_000)
 _FLEET: Final = FleetSettings()
+_LIMITS: Final = _FLEET.limits
 _PROVIDER: Final = ProviderSettings(name="", base_url="")
 
 
@@ -74,9 +79,9 @@ KEYS: Final = (
     ),
     Key(
         "providers.<name>.max_concurrent",
-        Whole(0, 10_000, "is no limit"),
+        Counts(Whole(0, 10_000, "is no limit"), MODEL_NAME),
         0,
-        "Calls in flight at once, over all processes of the fleet and all its clients.",
+        "Calls in flight at once, over all processes of the fleet and all its clients; a model's own is inside of it.",
     ),
     Key(
         "providers.<name>.acquire_timeout_seconds",
@@ -84,8 +89,50 @@ KEYS: Final = (
         _PROVIDER.acquire_timeout_seconds,
         "How long a call waits for a slot before it fails without having been made.",
     ),
+    Key(
+        "providers.<name>.release_lag_ms",
+        Number(0, 60_000),
+        _PROVIDER.release_lag_ms,
+        "How long the provider goes on counting a call that is over; more is learned from its refusals.",
+    ),
+    Key(
+        "providers.<name>.max_requests_per_minute",
+        Whole(0, 1_000_000, "is no limit"),
+        0,
+        "Calls that start within 60 seconds.",
+    ),
+    Key(
+        "providers.<name>.max_tokens_per_minute",
+        Whole(0, 1_000_000_000, "is no limit"),
+        0,
+        "Tokens, in and out, of calls that start within 60 seconds: estimated at the start, corrected at the end.",
+    ),
+    Key(
+        "providers.<name>.quota_poll_seconds",
+        Number(0, 86_400, "never reads it"),
+        _PROVIDER.quota_poll_seconds,
+        "How often the account's quota is read while calls run. Without it, what suits the provider.",
+    ),
+    *(
+        Key(
+            f"providers.<name>.priority_weights.{priority.value}",
+            Whole(1, 1000),
+            None,
+            f"Share of the slots for calls of class {priority.value} while classes compete. Without it, the usual one.",
+        )
+        for priority in Priority
+    ),
+    Key(
+        "providers.<name>.prices.<model>.input",
+        _PRICE,
+        None,
+        "US dollars for a million tokens of input from no cache. Without this and `output`, a model has no price.",
+    ),
+    Key("providers.<name>.prices.<model>.output", _PRICE, None, "The same for output, reasoning included."),
+    Key("providers.<name>.prices.<model>.cache_read", _PRICE, None, "For input from a cache; without it, as `input`."),
+    Key("providers.<name>.prices.<model>.cache_write", _PRICE, None, "For input put into a cache; as above."),
     Key("model.provider", PROVIDER_NAME, None, "The provider of the default model: one of `providers`."),
-    Key("model.name", Text("a model's name, as its provider spells it"), None, "The default model."),
+    Key("model.name", MODEL_NAME, None, "The default model."),
     Key("fleet.workers", Whole(1, 64), _FLEET.workers, "Worker processes."),
     Key(
         "fleet.max_agents",
@@ -106,7 +153,58 @@ KEYS: Final = (
         _FLEET.listen,
         "Where clients of other hosts come in; needs keys ([remote.md](remote.md)). Without it nobody does.",
     ),
+    Key(
+        "fleet.limits.rss_mb_soft",
+        Bound(128, 1_048_576),
+        _LIMITS.rss_mb_soft,
+        "Resident memory (MiB) of a worker above which it gets no new agents; when it has none left, it is replaced.",
+    ),
+    Key(
+        "fleet.limits.rss_mb_hard",
+        Bound(128, 1_048_576),
+        _LIMITS.rss_mb_hard,
+        "Resident memory (MiB) of a worker above which it is replaced; its agents resume.",
+    ),
+    Key("fleet.limits.fds_soft", Bound(128, 1_048_576), _LIMITS.fds_soft, "The same for its open files."),
+    Key("fleet.limits.fds_hard", Bound(128, 1_048_576), _LIMITS.fds_hard, "The same for its open files."),
+    Key("fleet.limits.threads_soft", Bound(16, 65_536), _LIMITS.threads_soft, "The same for its threads."),
+    Key("fleet.limits.threads_hard", Bound(16, 65_536), _LIMITS.threads_hard, "The same for its threads."),
+    Key(
+        "fleet.limits.memory_headroom_mb",
+        Whole(0, 1_048_576, "is no limit"),
+        _LIMITS.memory_headroom_mb,
+        "Memory (MiB) that has to be available on the host and in the fleet's control group; with less, agents wait.",
+    ),
+    Key(
+        "fleet.limits.memory_pressure_percent",
+        Number(0, 100, "is no limit"),
+        _LIMITS.memory_pressure_percent,
+        "Time in which something waited for memory (PSI, `some avg10`); with more, agents wait.",
+    ),
+    Key(
+        "fleet.budget.max_tokens",
+        Whole(0, 1_000_000_000_000, "is no limit"),
+        0,
+        "Tokens, in and out, that all calls of the fleet may use in a period; a call that does not fit is not made.",
+    ),
+    Key(
+        "fleet.budget.max_cost_usd",
+        Number(0, 1_000_000_000, "is no limit"),
+        0,
+        "The same in US dollars, by `prices`; calls to models without a price are not made.",
+    ),
+    Key(
+        "fleet.budget.period",
+        Choice(tuple(period.value for period in BudgetPeriod)),
+        _FLEET.budget.period.value,
+        "When it begins anew: at midnight, on the first of a month (local time), or when the fleet starts.",
+    ),
 )
+
+SOFT_AND_HARD: Final = tuple(
+    (("fleet", "limits", f"{what}_soft"), ("fleet", "limits", f"{what}_hard")) for what in ("rss_mb", "fds", "threads")
+)
+"""Keys of limits that have to stand in this order."""
 
 _BY_PATH: Final = {key.path: key for key in KEYS}
 _SECTIONS: Final = {path[:length] for path in _BY_PATH for length in range(len(path))}
@@ -129,19 +227,49 @@ def names_below(path: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part[len(generic)] for part in below if len(part) > len(generic)))
 
 
+def fields_of(section: Path) -> tuple[str, ...]:
+    """The keys directly below `section`, without what is a section itself."""
+    generic = _generic(section)
+    return tuple(key.field for key in KEYS if key.path[:-1] == generic)
+
+
 def provider_keys() -> tuple[Key, ...]:
     """The rows that exist once for each provider."""
-    return tuple(key for key in KEYS if NAME in key.path)
+    return tuple(key for key in KEYS if NAME in key.path and MODEL not in key.path)
+
+
+def is_price(path: Path) -> bool:
+    """Whether `path` is the section of one model's price."""
+    return len(path) == 4 and _generic(path)[3] == MODEL
+
+
+def price_keys() -> tuple[Key, ...]:
+    """The rows that exist once for each model with a price."""
+    return tuple(key for key in KEYS if MODEL in key.path)
+
+
+def split_key(text: str) -> Path:
+    """Read a key as people write it; names of models may have dots in them."""
+    parts = tuple(text.split("."))
+    if not is_section(parts[:3]) or names_below(parts[:3]) != (MODEL,) or len(parts) <= 4:
+        return parts
+    fields = names_below((*parts[:3], MODEL))
+    end = len(parts) - (parts[-1] in fields)
+    return (*parts[:3], ".".join(parts[3:end]), *parts[end:])
 
 
 def nearest(path: Path) -> str | None:
     """Guess which key was meant by the unknown `path`: a misspelt sibling, or the same name in another section."""
     *parent, name = path
-    siblings = [word for word in names_below(tuple(parent)) if word != NAME]
+    siblings = [word for word in names_below(tuple(parent)) if word not in (NAME, MODEL)]
     if close := difflib.get_close_matches(name.lower().replace("-", "_"), siblings, n=1):
         return ".".join((*parent, close[0]))
     return next((key.pattern for key in KEYS if key.field == name), None)
 
 
 def _generic(path: Path) -> Path:
-    return (path[0], NAME, *path[2:]) if len(path) > 1 and path[0] == "providers" else path
+    if len(path) < 2 or path[0] != "providers":
+        return path
+    if path[2:3] == ("prices",) and len(path) > 3:
+        return (path[0], NAME, path[2], MODEL, *path[4:])
+    return (path[0], NAME, *path[2:])

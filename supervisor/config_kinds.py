@@ -16,7 +16,10 @@ from ..protocol.destination import host_of
 from . import network
 
 Scalar = None | bool | int | float | str
-"""A value as it stands in the file."""
+"""A single value as it stands in the file."""
+
+Value = Scalar | dict[str, Scalar]
+"""What a key may hold: a single value, or for a few keys a mapping of counts."""
 
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset({"true", "yes", "on", "y"})
@@ -24,6 +27,9 @@ _FALSE: Final = frozenset({"false", "no", "off", "n"})
 _WHOLE: Final = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _NUMBER: Final = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
+EVERYBODY: Final = "*"
+"""In a mapping of counts: the count for all that are not named."""
+
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./:@+-]*(?<!:)")
 
 
@@ -42,7 +48,7 @@ def read_plain(text: str) -> Scalar:
     return text
 
 
-def write_plain(value: Scalar) -> str:
+def write_plain(value: Value) -> str:
     """Write a value so that every YAML reader reads it back the same; text is quoted where it has to be."""
     match value:
         case None:
@@ -54,6 +60,8 @@ def write_plain(value: Scalar) -> str:
         case str():
             is_plain = _PLAIN.fullmatch(value) and isinstance(read_plain(value), str)
             return value if is_plain else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        case dict():
+            return "{" + ", ".join(f"{write_plain(name)}: {write_plain(of)}" for name, of in value.items()) + "}"
 
 
 class Kind(Protocol):
@@ -64,11 +72,11 @@ class Kind(Protocol):
         """What would be accepted, for people."""
         ...
 
-    def problem(self, value: Scalar) -> str | None:
+    def problem(self, value: Value) -> str | None:
         """Say why `value` is refused; None if it is accepted."""
         ...
 
-    def read(self, text: str) -> Scalar:
+    def read(self, text: str) -> Value:
         """Read what was typed on a command line."""
         ...
 
@@ -85,12 +93,12 @@ class Whole:
     def valid(self) -> str:
         return f"a whole number from {self.low} to {self.high}" + (f" (0 {self.zero})" if self.zero else "")
 
-    def problem(self, value: Scalar) -> str | None:
+    def problem(self, value: Value) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int):
             return f"{shown(value)} is not a whole number"
         return _out_of_range(value, self.low, self.high)
 
-    def read(self, text: str) -> Scalar:
+    def read(self, text: str) -> Value:
         return read_plain(text)
 
 
@@ -106,14 +114,58 @@ class Number:
     def valid(self) -> str:
         return f"a number from {self.low:g} to {self.high:g}" + (f" (0 {self.zero})" if self.zero else "")
 
-    def problem(self, value: Scalar) -> str | None:
+    def problem(self, value: Value) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"{shown(value)} is not a number"
         if not math.isfinite(value):
             return f"{shown(value)} is not a finite number"
         return _out_of_range(value, self.low, self.high)
 
-    def read(self, text: str) -> Scalar:
+    def read(self, text: str) -> Value:
+        return read_plain(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A whole number from `low` to `high`, or 0 for no limit: less than `low` could never be kept."""
+
+    low: int
+    high: int
+
+    @property
+    def valid(self) -> str:
+        return f"a whole number from {self.low} to {self.high}, or 0 (is no limit)"
+
+    def problem(self, value: Value) -> str | None:
+        return None if value == 0 and value is not False else Whole(self.low, self.high).problem(value)
+
+    def read(self, text: str) -> Value:
+        return read_plain(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A count, or a mapping with one for everybody (`*`) and others for those that are named."""
+
+    count: Whole
+    name: Text
+
+    @property
+    def valid(self) -> str:
+        return f'{self.count.valid}; or for single models too: {{"{EVERYBODY}": 2, glm-5: 1}}'
+
+    def problem(self, value: Value) -> str | None:
+        if not isinstance(value, dict):
+            return self.count.problem(value)
+        if EVERYBODY not in value:
+            return f'the mapping says nothing about all others ("{EVERYBODY}")'
+        problems = ((name, self._problem_with(name, count)) for name, count in value.items())
+        return next((f"{name}: {problem}" for name, problem in problems if problem), None)
+
+    def _problem_with(self, name: str, count: Scalar) -> str | None:
+        return self.count.problem(count) or (None if name == EVERYBODY else self.name.problem(name))
+
+    def read(self, text: str) -> Value:
         return read_plain(text)
 
 
@@ -127,10 +179,10 @@ class Choice:
     def valid(self) -> str:
         return " or ".join(self.words)
 
-    def problem(self, value: Scalar) -> str | None:
+    def problem(self, value: Value) -> str | None:
         return None if isinstance(value, str) and value in self.words else f"{shown(value)} is not known"
 
-    def read(self, text: str) -> Scalar:
+    def read(self, text: str) -> Value:
         return text
 
 
@@ -146,7 +198,7 @@ class Text:
     is_shown: bool = True
     longest: int = 200
 
-    def problem(self, value: Scalar) -> str | None:
+    def problem(self, value: Value) -> str | None:
         if value is None or not isinstance(value, str):
             return f"{shown(value)} is not text" + ("" if value is None else "; put it in quotes")
         if not value.strip():
@@ -159,7 +211,7 @@ class Text:
             return f"{shown(value)} does not fit" if self.is_shown else "this text does not fit"
         return None
 
-    def read(self, text: str) -> Scalar:
+    def read(self, text: str) -> Value:
         return text
 
 
@@ -169,7 +221,7 @@ class Url:
 
     valid: str = "a URL like https://host/path or http://127.0.0.1:8080/v1"
 
-    def problem(self, value: Scalar) -> str | None:
+    def problem(self, value: Value) -> str | None:
         if not isinstance(value, str):
             return f"{shown(value)} is not a URL"
         if not value.isascii() or not value.isprintable() or " " in value or len(value) > 1000:
@@ -189,7 +241,7 @@ class Url:
             return "a base URL has no query and no fragment: paths are appended to it"
         return None
 
-    def read(self, text: str) -> Scalar:
+    def read(self, text: str) -> Value:
         return text
 
 
@@ -199,16 +251,16 @@ class Tcp:
 
     valid: str = network.VALID
 
-    def problem(self, value: Scalar) -> str | None:
+    def problem(self, value: Value) -> str | None:
         if not isinstance(value, str):
             return f"{shown(value)} is not an address"
         return network.problem_with(value)
 
-    def read(self, text: str) -> Scalar:
+    def read(self, text: str) -> Value:
         return text
 
 
-def shown(value: Scalar) -> str:
+def shown(value: Value) -> str:
     """Show a refused value in a message, short."""
     match value:
         case None:
@@ -223,6 +275,8 @@ def shown(value: Scalar) -> str:
             return f".{value}".replace(".-", "-.")
         case str():
             return f'"{value}" (text)' if len(value) <= 60 else f'"{value[:57]}…" (text)'
+        case dict():
+            return "a mapping"
 
 
 def _has_leading_zeros(text: str) -> bool:

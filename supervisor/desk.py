@@ -11,7 +11,7 @@ import msgspec
 
 from ..actors.ports import Request
 from ..protocol.errors import AskTimeout, CoveyError, RemoteError, UsageError
-from ..protocol.ids import AgentId
+from ..protocol.ids import AgentId, Incarnation
 from ..protocol.messages.base import Done, Failed, Wire
 from ..protocol.messages.broker import Budgets, BudgetsQuery, Revoke
 from ..protocol.messages.fleet import (
@@ -44,7 +44,7 @@ from ..storage.logs import log_event
 from .hub import Hub
 from .link import Link
 from .models import resolve_model
-from .placement import Action, Place, Placement, Resolve, StopAt, Worker
+from .placement import Action, Place, Placement, Resolve, Standing, StopAt, Worker
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,11 @@ class Tree(Protocol):
     @property
     def strategy(self) -> str:
         """Who is restarted when one process fails."""
+        ...
+
+    @property
+    def config_problem(self) -> str | None:
+        """What is wrong with config.yaml as it stands, while the last good one holds."""
         ...
 
 
@@ -139,11 +144,29 @@ class Desk:
             return Failed(kind="UnknownProcess", message=f"no process is called {target!r}; there are {valid}")
         return Restarting(processes=tuple(before[name] for name in names if name in before))
 
+    def configure(self, settings: Settings) -> None:
+        """Hold to these from now on; what is fixed for the fleet's life is as it was."""
+        self._settings = settings
+
     def worker_lost(self, name: str) -> None:
         """That worker's process has ended."""
         for worker in [worker for worker in self._workers if worker.name == name]:
             del self._workers[worker]
         self._perform(self._placement.worker_lost(name))
+
+    # --- limits, as the warden tells them ------------------------------------------------------------------------
+
+    def has_agents(self, name: str, life: Incarnation) -> bool:
+        """See `warden.Agents`."""
+        return self._placement.has_agents(Worker(name, life))
+
+    def set_standing(self, name: str, life: Incarnation, standing: Standing) -> None:
+        """See `warden.Agents`."""
+        self._perform(self._placement.set_standing(Worker(name, life), standing))
+
+    def set_room(self, agents: float) -> None:
+        """See `warden.Agents`."""
+        self._perform(self._placement.set_room(agents))
 
     async def close(self) -> None:
         """Stop working; whoever waits for an agent hears that the fleet is going down."""
@@ -266,6 +289,7 @@ class Desk:
                 agents=self._placement.views(self._clock()),
                 ledger=cast(LedgerStats, ledger),
                 strategy=self._tree.strategy,
+                config_problem=self._tree.config_problem,
             )
         )
 

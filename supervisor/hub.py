@@ -31,7 +31,7 @@ from ..protocol.session_events import Answered, Asked, Event, Left, Opened, Told
 from ..protocol.session_states import State
 from ..storage.logs import log_event
 from .outflow import Outflow
-from .pump import NOBLOCK, NOBLOCK_MORE, Pump, sender
+from .pump import NOBLOCK, NOBLOCK_MORE, Pump, next_beat, sender
 from .sockets import make_router
 
 log = logging.getLogger(__name__)
@@ -270,14 +270,14 @@ class Hub:
 
     def _watch(self, line: _Line, peer: Peer) -> None:
         if self._on_silent is not None and line.beat is None and peer.role != CLIENT:
-            line.beat = self._loop.call_later(self._beat_s, self._listen, line, peer)
+            line.beat = self._loop.call_at(next_beat(self._loop.time(), self._beat_s), self._listen, line, peer)
 
     def _listen(self, line: _Line, peer: Peer) -> None:
         """Once a beat: ask a peer that says nothing, and tell when it has been silent for too long."""
         assert line.beat is not None, "this is its timer"
         assert self._on_silent is not None, "nobody is watched for nobody"
         now, due = self._loop.time(), line.beat.when()
-        line.beat = self._loop.call_later(self._beat_s, self._listen, line, peer)
+        line.beat = self._loop.call_at(next_beat(now, self._beat_s), self._listen, line, peer)
         if now - due > self._beat_s:
             # We stood still ourselves: what it said meanwhile is in the socket, unread.
             line.session.excuse(now)

@@ -16,7 +16,7 @@ from ..protocol.messages.fleet import ProcessView
 from ..protocol.peer import Peer
 from ..storage.logs import log_event
 from .cgroup import Group
-from .exits import ExitReason, Lost, from_status, words
+from .exits import ExitReason, Lost, OverLimit, from_status, words
 from .home import Home
 from .leftovers import GROUP_S, Register
 from .lifecycle import (
@@ -24,7 +24,6 @@ from .lifecycle import (
     AllReady,
     AllStopped,
     ArmTimer,
-    BackingOff,
     ChildEnded,
     ChildGivenUp,
     ChildReady,
@@ -34,10 +33,9 @@ from .lifecycle import (
     Escalate,
     Event,
     Fact,
-    GivenUp,
     Hung,
     Kill,
-    Phase,
+    Overgrown,
     Ready,
     Report,
     RestartRequested,
@@ -55,12 +53,12 @@ from .lifecycle import (
 from .listeners import Listener
 from .network import NetworkListener
 from .process import start_ticks
-from .restarts import Spent, left
+from .process_views import child_view, process_view
+from .restarts import Spent
 from .service import ServiceArguments
 from .spec import ChildSpec, Plan
 from .strategy import decide
 from .tree import new_tree
-from .vitals import vitals
 from .zygote_client import ZygoteClient, ZygoteEvent, ZygoteLost, exec_zygote
 from .zygote_wire import ChildExited, ChildSpawned, SpawnFailed, StrangersKilled, ZygoteReady
 
@@ -167,43 +165,39 @@ class Keeper:
         event = Hung(child=peer.name, incarnation=peer.incarnation, silent_s=silent_s)
         self._loop.call_later(DUMP_S, self._feed, event)
 
+    def overgrown(self, name: str, life: Incarnation, reason: OverLimit) -> None:
+        """This life of a child uses more than it may: it gets its time to end, and is replaced."""
+        log_event(
+            log,
+            "child_over_limit",
+            level=logging.WARNING,
+            child=name,
+            incarnation=life,
+            what=reason.what,
+            value=round(reason.value, 1),
+            limit=reason.limit,
+        )
+        self._feed(Overgrown(child=name, incarnation=life, reason=reason))
+
+    def running(self, name: str) -> tuple[int, Incarnation] | None:
+        """The pid and the life of a child that serves."""
+        phase = self._tree.child(name).phase
+        if not isinstance(phase, Running) or phase.pid is None:
+            return None
+        return phase.pid, phase.incarnation
+
     def processes(self) -> tuple[ProcessView, ...]:
         """Every process of the tree that exists or is due, the zygote included."""
         now = time.monotonic()
-        views = [
-            _view(
-                "zygote",
-                "zygote",
-                pid=self._zygote.pid,
-                uptime_s=now - self._started_at,
-                restarts=self._zygote_restarts,
-                state="running",
-            )
-        ]
-        for spec in self._plan.spec.children:
-            child = self._tree.child(spec.name)
-            phase = child.phase
-            since = phase.since if isinstance(phase, Running) else now
-            pid, life = _life(phase)
-            view = _view(
-                spec.role,
-                spec.name,
-                pid=pid,
-                uptime_s=now - since,
-                restarts=child.restarts,
-                state=_word(phase),
-            )
-            views.append(
-                msgspec.structs.replace(
-                    view,
-                    incarnation=life,
-                    rank=spec.rank,
-                    restart=spec.restart.value,
-                    last_exit=words(child.last_end) if child.last_end is not None else None,
-                    restarts_left=left(child.spent, spec.limit, now),
-                )
-            )
-        return tuple(view for view in views if view.pid or view.state != "absent")
+        zygote = process_view(
+            "zygote",
+            "zygote",
+            pid=self._zygote.pid,
+            uptime_s=now - self._started_at,
+            restarts=self._zygote_restarts,
+        )
+        children = [child_view(spec, self._tree.child(spec.name), now=now) for spec in self._plan.spec.children]
+        return (zygote, *(view for view in children if view.pid or view.state != "absent"))
 
     def close(self) -> None:
         """End the zygote, and with it whatever is left below it."""
@@ -327,40 +321,3 @@ class Keeper:
 
     def _spec(self, name: str) -> ChildSpec:
         return self._plan.spec.children[self._plan.place[name]]
-
-
-def _view(role: str, name: str, *, pid: int, uptime_s: float, restarts: int, state: str) -> ProcessView:
-    seen = vitals(pid)
-    return ProcessView(
-        role=role,
-        name=name,
-        pid=pid,
-        uptime_s=round(max(0.0, uptime_s), 3),
-        restarts=restarts,
-        rss_mb=seen.rss_mb,
-        threads=seen.threads,
-        state=state,
-    )
-
-
-def _life(phase: Phase) -> tuple[int, str]:
-    """The pid and incarnation of a child that has them."""
-    if isinstance(phase, Starting | Running | Stopping):
-        return phase.pid or 0, phase.incarnation
-    return 0, ""
-
-
-def _word(phase: Phase) -> str:
-    match phase:
-        case Running():
-            return "running"
-        case Starting():
-            return "starting"
-        case Stopping():
-            return "stopping"
-        case BackingOff():
-            return "backing off"
-        case GivenUp():
-            return "given up"
-        case _:
-            return "absent"

@@ -20,7 +20,7 @@ import msgspec
 
 from ..protocol.ids import Incarnation
 from ..protocol.peer import Owner
-from ..storage.owners import boot_id, open_pidfd, owner_of
+from ..storage.owners import boot_id, is_alive, open_pidfd, owner_of
 from .cgroup import PREFIX, Group
 
 TAG: Final = "COVEY_FLEET"
@@ -126,6 +126,17 @@ def reap(path: Path, *, timeout_s: float) -> tuple[int, ...]:
             killed[pid] = None
         _wait(pidfds, ROUND_S)
     return tuple(killed)
+
+
+def survivors(path: Path) -> tuple[Owner, ...]:
+    """Who is left of the fleet that `path` is the register of; ends nobody. The fleet has no root any more."""
+    header, born, _ = _read(path)
+    if header is None or header.boot_id != boot_id():
+        return ()
+    owners = [Owner(pid=one.pid, start_ticks=one.start_ticks, boot_id=header.boot_id) for one in born]
+    found = {owner.pid: owner for owner in (*owners, *_tagged(header.fleet)) if is_alive(owner)}
+    spared = _ourselves()
+    return tuple(owner for pid, owner in sorted(found.items()) if pid not in spared)
 
 
 def _read(path: Path) -> tuple[Header | None, list[Born], Group | None]:

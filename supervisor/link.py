@@ -27,7 +27,7 @@ from ..protocol.session_states import State
 from ..storage.logs import log_event
 from .deadlines import Deadlines
 from .outflow import Outflow
-from .pump import NOBLOCK, Pump, sender
+from .pump import NOBLOCK, Pump, next_beat, sender
 from .sockets import ClientCurve, make_dealer, make_network_dealer
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,9 @@ PING_S = 1.0
 
 REFUSED: Final = 400
 """What a ZAP handler answers for a key it does not know. Any other answer says something about the handler."""
+
+
+_WATCHED: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 
 class Link:
@@ -76,15 +79,14 @@ class Link:
             self._socket = make_dealer(context, path=path, identity=identity)
         else:
             self._socket = make_network_dealer(context, identity=identity, curve=curve)
-        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-        self._monitor = self._socket.get_monitor_socket(events)
+        self._monitor = self._socket.get_monitor_socket(_WATCHED)
         self._monitor_pump = Pump(self._monitor, self._take_event)
         self._pump = Pump(self._socket, self._take)
         self._socket_send = sender(self._socket)
         self._out = Outflow(self._put, pump=self._pump, loop=self._loop, on_overflow=self._overflowed)
         self._deadlines = Deadlines(self._loop, self._expired)
         self._socket.connect(path if curve is not None else f"ipc://{path}")
-        self._pinger = self._loop.call_later(PING_S, self._ping)
+        self._pinger = self._loop.call_at(next_beat(self._loop.time(), PING_S), self._ping)
 
     @property
     def peer(self) -> Peer | None:
@@ -323,7 +325,7 @@ class Link:
         self._on_request(Request(peer, request, reply))
 
     def _ping(self) -> None:
-        self._pinger = self._loop.call_later(PING_S, self._ping)
+        self._pinger = self._loop.call_at(next_beat(self._loop.time(), PING_S), self._ping)
         # Never behind what a full pipe holds back: beats would pile up for a service that does not read.
         if not self._out.is_held_back:
             self._send(self._session.beat())

@@ -1,6 +1,9 @@
 """The first moments of a forked child: it lets go of everything the zygote had, and becomes a process of its own.
 
 Runs between `fork` and the role's `main`. Exit handlers of the parent are not run; the end is `os._exit`.
+
+What every child would do alike, the zygote does for all of them (`prepare`): whatever a child writes to, and be it the
+reference count of a function it calls, is a page of memory that it no longer shares.
 """
 
 from __future__ import annotations
@@ -9,14 +12,14 @@ import faulthandler
 import gc
 import logging
 import os
-import random
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import NoReturn
+from typing import Final, NoReturn
 
+from .logs import log_to_stderr
 from .process import die_with_parent, set_title
 from .zygote_wire import SpawnArguments, SpawnChild
 
@@ -30,19 +33,34 @@ BROKEN = 70
 """Exit code of a child that could not even begin."""
 
 
+IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What a zygote does not hear."""
+
+
+def prepare() -> None:
+    """Be the process that children are forked from: signals, standard streams, log and traces as they will need them.
+
+    To be called with the standard descriptors open and one thread.
+    """
+    _reset_signals()
+    for signo in IGNORED:
+        signal.signal(signo, signal.SIG_IGN)
+    _renew_streams()
+    log_to_stderr()
+    faulthandler.enable(file=2)
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+
+
 def live(request: SpawnChild, fds: list[int], *, entry: str | Main, zygote: int) -> NoReturn:
     """Be the child of `request`: set up, run its main, exit with its code."""
     code = BROKEN
     try:
         die_with_parent(zygote)
         os.setpgid(0, 0)
-        _reset_signals()
+        _hear_signals()
         close_all_but(fds)
-        _open_streams(request.log_path)
+        _open_log(request.log_path)
         _name(request)
-        faulthandler.enable(file=2)
-        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
-        random.seed()
         gc.enable()
         code = _run(request, fds, entry)
     except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
@@ -96,13 +114,19 @@ def _end(code: int) -> NoReturn:
 
 
 def _reset_signals() -> None:
-    """Defaults for all, except Ctrl-C, which is the root's business, and SIGPIPE, which Python turns into errors."""
+    """Defaults for all, except SIGPIPE, which Python turns into errors."""
     signal.set_wakeup_fd(-1)
-    for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
         if signal.getsignal(signo) is not None:
             signal.signal(signo, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def _hear_signals() -> None:
+    """Defaults for what the zygote ignores or handles, except Ctrl-C, which is the root's business."""
+    signal.set_wakeup_fd(-1)
+    for signo in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(signo, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
@@ -118,18 +142,21 @@ def close_all_but(kept: list[int]) -> None:
             continue  # the one that listed the folder
 
 
-def _open_streams(log_path: str) -> None:
+def _renew_streams() -> None:
+    """Streams of our own on the standard descriptors: those of the root may be of any kind and hold its text."""
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open as long as we live
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+
+
+def _open_log(path: str) -> None:
     """Nothing to read, and everything written goes to the end of the log, line by line."""
     nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     os.close(nothing)
     os.close(log)
-    # The objects of the zygote may be of any kind and hold text that is not ours.
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open as long as we live
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
 def _name(request: SpawnChild) -> None:

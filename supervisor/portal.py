@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+
+from .interrupts import NAP_S, Interrupt, check
 
 T = TypeVar("T")
 
@@ -22,9 +25,25 @@ class Portal:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` over there and wait; an interrupted wait (Ctrl-C) cancels it, if it has not just ended."""
-        assert os.getpid() == self._pid, "a Fleet does not survive fork(): connect again in the child"
+        assert os.getpid() == self._pid, "the thread of a portal does not survive a fork"
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call_until(self, interrupt: Interrupt | None, work: Coroutine[Any, Any, T], *, waiting_for: str) -> T:
+        """As `call`, but given up at the interrupt; the result of work that ended at that moment is dropped."""
+        if interrupt is None:
+            return self.call(work)
+        assert os.getpid() == self._pid, "the thread of a portal does not survive a fork"
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            is_done = False
+            while not is_done:
+                is_done = bool(concurrent.futures.wait([future], timeout=NAP_S).done)
+                check(interrupt, waiting_for=waiting_for)
             return future.result()
         except BaseException:
             future.cancel()
@@ -35,8 +54,12 @@ class Portal:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def soon(self, function: Callable[..., None], *args: Any) -> None:
-        """Call `function` over there, in order, without waiting."""
-        self._loop.call_soon_threadsafe(function, *args)
+        """Call `function` over there, in order, without waiting; nothing happens any more once it is closed."""
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
 
     def close(self) -> None:
         """Stop the loop and join the thread."""

@@ -18,6 +18,7 @@ from ..storage.locks import FileLock, take
 from ..storage.logs import log_event
 from .home import Home, RootInfo, make_private
 from .listeners import Listener
+from .pump import next_beat
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ class Presence:
 
     def watch(self, on_displaced: Callable[[Displaced], None]) -> None:
         """Look after everything from now on; `on_displaced` is called at most once, and is the end of looking."""
-        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look, on_displaced)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(next_beat(loop.time(), LOOK_S), self._look, on_displaced)
 
     def restore(self) -> tuple[str, ...]:
         """Put back what is missing and return its names; raises `Displaced`, or `CoveyError`/`OSError` if it cannot."""

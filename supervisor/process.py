@@ -12,7 +12,7 @@ import select
 import signal
 import time
 from collections.abc import Collection
-from pathlib import Path
+from functools import cache
 
 import msgspec
 
@@ -61,8 +61,7 @@ def become_subreaper() -> None:
 def set_title(title: str) -> None:
     """Show `title` in process lists: 15 bytes of it as the name, what fits as the command line."""
     data = title.encode()
-    name = ctypes.create_string_buffer(data[:15])
-    _prctl(_PR_SET_NAME, ctypes.addressof(name))
+    _prctl(_PR_SET_NAME, data[:15])
     start, end = _argv_range()
     if end > start:
         # The kernel reads the command line from this memory; the interpreter copied its arguments out long ago.
@@ -98,10 +97,11 @@ def direct_children() -> list[int]:
     pids: list[int] = []
     for thread in os.listdir("/proc/self/task"):
         try:
-            text = Path(f"/proc/self/task/{thread}/children").read_text(encoding="ascii")
+            with open(f"/proc/self/task/{thread}/children", "rb", buffering=0) as file:
+                listed = file.readall()
         except (FileNotFoundError, ProcessLookupError):
             continue  # the thread ended; its children are listed under another one
-        pids.extend(int(pid) for pid in text.split())
+        pids.extend(int(pid) for pid in listed.split())
     return pids
 
 
@@ -162,19 +162,22 @@ def _kill(pid: int) -> None:
 def _stat_fields(pid: int) -> list[str]:
     """The fields of /proc/<pid>/stat from number 3 on: number 2 may hold anything, spaces and brackets included."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.readall().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessGone(pid) from None
     return text.rpartition(")")[2].split()
 
 
+@cache
 def _argv_range() -> tuple[int, int]:
-    """Where the kernel finds this process's command line, fields 48 and 49."""
+    """Where the kernel finds this process's command line, fields 48 and 49. A fork does not move it."""
     fields = _stat_fields(os.getpid())
     return int(fields[45]), int(fields[46])
 
 
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
+def _prctl(option: int, value: int | bytes) -> None:
+    argument = ctypes.c_char_p(value) if isinstance(value, bytes) else ctypes.c_ulong(value)
+    if _libc.prctl(option, argument, ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"prctl {option}: {os.strerror(code)}")

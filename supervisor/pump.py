@@ -26,6 +26,15 @@ _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
 
 
+def next_beat(now: float, every_s: float) -> float:
+    """The next moment on the clock that is a multiple of `every_s`.
+
+    Who does something every second does it then: a process that has nothing else to do wakes up once and not for each
+    of its sockets, and what it says meets the others awake.
+    """
+    return (now // every_s + 1.0) * every_s
+
+
 class Sends(Protocol):
     """What a message can be sent with: a socket, or what stands in for one."""
 
@@ -59,7 +68,7 @@ class Pump:
         self._has_sent = False
         self._fd = int(socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._fd, self._woken)
-        self._ticker = self._loop.call_later(TICK_S, self._tick)
+        self._ticker = self._loop.call_at(next_beat(self._loop.time(), TICK_S), self._tick)
         self._kick()
 
     def at_turn_end(self, send: Callable[[], bool]) -> None:
@@ -145,5 +154,5 @@ class Pump:
         return not self._socket.closed and bool(int(self._socket.getsockopt(_EVENTS)) & _POLLIN)
 
     def _tick(self) -> None:
-        self._ticker = self._loop.call_later(TICK_S, self._tick)
+        self._ticker = self._loop.call_at(next_beat(self._loop.time(), TICK_S), self._tick)
         self._kick()

@@ -12,9 +12,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+import msgspec
+
 from ..actors.call import Caller, run_call
 from ..actors.call_request import CallRequest
 from ..actors.patience import Patience
+from ..actors.ports import Hold
 from ..actors.transport import open_client
 from ..protocol.frames import BodyDecoder
 from ..protocol.messages.broker import Acquire, BrokerReply, BrokerRequest, Unlimited
@@ -22,6 +25,8 @@ from ..protocol.messages.fleet import RootReply, RootRequest, WorkerReply, Worke
 from ..protocol.messages.ledger import LedgerReply, LedgerRequest
 from ..protocol.settings import ProviderSettings
 from ..protocol.transcript import Message, Role
+from ..storage.owners import me
+from .service import ServiceArguments
 
 TIMES: Final = 8
 """CPython 3.11 specialises a function when it has been called or has looped eight times."""
@@ -49,6 +54,8 @@ def rehearse() -> None:
         WorkerRequest,
     ):
         BodyDecoder(union)
+    msgspec.msgpack.Decoder(ServiceArguments)
+    me()
     with suppress(OSError, TimeoutError):
         asyncio.run(_calls())
 
@@ -73,9 +80,9 @@ class _NoBudget:
     """Every destination passes."""
 
     @asynccontextmanager
-    async def slot(self, request: Acquire) -> AsyncIterator[Unlimited]:
+    async def slot(self, request: Acquire) -> AsyncIterator[Hold]:
         """See `actors.ports.Slots`."""
-        yield Unlimited(call=request.call)
+        yield Hold(Unlimited(call=request.call))
 
 
 class _Provider:

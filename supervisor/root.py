@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from ..actors.ports import Request
-from ..protocol.errors import AlreadyRunning
+from ..protocol.errors import AlreadyRunning, ConfigError
 from ..protocol.ids import Incarnation
 from ..protocol.messages.broker import BrokerReply
 from ..protocol.messages.fleet import ProcessView, RootRequest, WorkerReply
@@ -32,9 +32,11 @@ from ..storage.locks import FileLock, take
 from ..storage.logs import log_event
 from ..storage.owners import me
 from .activation import inherited
-from .config import load
+from .config import Accepted, load
+from .config_watch import ConfigWatch, following, needs_restart
 from .desk import Desk
 from .exits import ExitReason, words
+from .fleet_plan import fleet_plan
 from .gate import open_gate
 from .home import SOCKET_NAMES, Home, RootInfo
 from .hub import Hub
@@ -47,13 +49,14 @@ from .listeners import Listener, listen
 from .logs import log_to_stderr
 from .network import SUFFIX, NetworkAddress, NetworkListener, listen_at
 from .presence import Displaced, Presence, sign, socket_path
+from .process_views import process_view
 from .rehearsal import rehearse
 from .restart_log import RestartLog, read_past
 from .service import ServiceArguments
 from .sockets import make_context
-from .spec import ChildSpec, Plan, TreeSpec, plan
+from .spec import ChildSpec
 from .systemd import Notifier
-from .vitals import vitals
+from .warden import Warden, kernel
 from .zygote import warm_up
 from .zygote_client import ZygoteClient, start_zygote
 
@@ -129,19 +132,6 @@ def run_root(
         presence.close()
         for one in network.values():
             one.remove()
-
-
-def fleet_plan(settings: Settings) -> Plan:
-    """The processes of a fleet: ledger and broker first, then the workers."""
-    workers = tuple(
-        ChildSpec(name=f"worker-{number}", role="worker", rank=2, shutdown_s=8.0)
-        for number in range(1, settings.fleet.workers + 1)
-    )
-    services = (
-        ChildSpec(name="ledger", role="ledger", rank=1, shutdown_s=10.0),
-        ChildSpec(name="broker", role="broker", rank=1, shutdown_s=5.0),
-    )
-    return plan(TreeSpec(children=services + workers))
 
 
 class _Root:
@@ -222,6 +212,13 @@ class _Root:
             on_silent=self._keeper.hung,
         )
         self._desk.attach(self._hub)
+        self._warden = Warden(
+            self._settings.fleet.limits,
+            workers=[spec.name for spec in self._plan.spec.children if spec.role == "worker"],
+            tree=self._keeper,
+            agents=self._desk,
+            gauges=kernel(),
+        )
         self._gate = open_gate(
             context,
             "root",
@@ -235,11 +232,17 @@ class _Root:
         self._listen_for_the_end()
         self._presence.watch(self._displaced)
         self._keeper.start()
+        self._warden.start()
+        self._config = ConfigWatch(
+            self._home.config, self._settings, on_change=self._configured, on_refused=self._config_refused
+        )
         announcer = asyncio.create_task(self._announce())
         try:
             await self._keeper.all_stopped.wait()
         finally:
             announcer.cancel()
+            self._warden.close()
+            self._config.close()
             self._notifier.close()
             await self._desk.close()
             await self._restart_log.close()
@@ -265,17 +268,9 @@ class _Root:
 
     def processes(self) -> tuple[ProcessView, ...]:
         """See `desk.Tree`."""
-        seen = vitals(os.getpid())
-        root = ProcessView(
-            role="root",
-            name="root",
-            pid=os.getpid(),
-            uptime_s=round(time.monotonic() - self._began, 3),
-            restarts=0,
-            rss_mb=seen.rss_mb,
-            threads=seen.threads,
-        )
-        return (root, *self._keeper.processes())
+        uptime_s = time.monotonic() - self._began
+        root = process_view("root", "root", pid=os.getpid(), uptime_s=uptime_s, restarts=0)
+        return (root, *self._warden.marked(self._keeper.processes()))
 
     def restart(self, target: str) -> tuple[str, ...]:
         """See `desk.Tree`."""
@@ -285,6 +280,11 @@ class _Root:
     def strategy(self) -> str:
         """See `desk.Tree`."""
         return self._plan.spec.strategy.value
+
+    @property
+    def config_problem(self) -> str | None:
+        """See `desk.Tree`."""
+        return "; ".join(str(error) for error in self._config.refused) or None
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -301,6 +301,20 @@ class _Root:
             incarnation=life,
             settings=self._settings,
         )
+
+    def _configured(self, accepted: Accepted) -> None:
+        fixed = needs_restart(self._settings, accepted.settings)
+        self._settings = following(self._settings, accepted.settings)
+        self._desk.configure(self._settings)
+        self._warden.configure(self._settings.fleet.limits)
+        level = logging.WARNING if fixed else logging.INFO
+        log_event(log, "config_changed", level=level, needs_restart=",".join(fixed) or None)
+        for warning in accepted.warnings:
+            log_event(log, "config_warning", level=logging.WARNING, warning=str(warning))
+
+    def _config_refused(self, errors: tuple[ConfigError, ...]) -> None:
+        for error in errors:
+            log_event(log, "config_refused", level=logging.ERROR, error=str(error), holds="the last good one")
 
     def _listeners_for(self, spec: ChildSpec) -> dict[str, Listener | NetworkListener]:
         names = (spec.name, f"{spec.name}{SUFFIX}")

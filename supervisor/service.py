@@ -26,7 +26,6 @@ from .home import Home
 from .hub import Hub
 from .keys import KeyRing
 from .link import Link
-from .logs import log_to_stderr
 from .sockets import make_context
 
 READY_TIMEOUT_S = 30.0
@@ -125,7 +124,6 @@ class Service:
 def run_service(payload: bytes, body: Callable[[Service], Coroutine[Any, Any, None]]) -> int:
     """Run one service until it ends; the exit code."""
     known = msgspec.msgpack.decode(payload, type=ServiceArguments)
-    log_to_stderr()
 
     async def main() -> None:
         service = Service(known)

@@ -39,8 +39,10 @@ NETWORK_OPTIONS: Final = SocketOptions(reconnect_ms=100, reconnect_max_ms=5_000)
 def make_context() -> zmq.Context[zmq.Socket[bytes]]:
     """One context per process, made after the fork that made the process."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-    # The default of a closing socket is to wait for ever for a peer that is gone.
-    context.linger = 0
+    # The default of a closing socket is to wait for ever for a peer that is gone. Not `context.linger = 0`: pyzmq then
+    # looks for annotations of `typing.Generic`, CPython makes it some, and writes to every generic class there is
+    # (0.5 MB that a forked process has to copy).
+    context.setsockopt(zmq.LINGER, 0)
     return context
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
@@ -11,7 +12,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ..protocol.errors import ConfigError
 from .client import DEFAULT_TOOLS
 from .config_text import compose, describe, line_at, pairs, read_text, scalar
-from .swarm import Swarm, Task
+from .swarm import Budget, Swarm, Task
 
 MAX_TASKS: Final = 10_000
 
@@ -41,7 +42,7 @@ class _Reader:
     def swarm(self, root: MappingNode | None) -> Swarm:
         """The whole file."""
         assert root is not None, "an empty file was refused"
-        known = ("tasks", "model", "max_children", "tools", "max_answer_tokens")
+        known = ("tasks", "model", "max_children", "tools", "max_answer_tokens", "budget")
         fields = dict(self._fields(root, "", known))
         if "tasks" not in fields:
             self.refuse(root, "tasks", "there are no tasks", "a list of `goal: …`")
@@ -51,6 +52,7 @@ class _Reader:
             max_children=self._count(fields, "max_children"),
             tools=tuple(self._tools(fields["tools"])) if "tools" in fields else DEFAULT_TOOLS,
             max_answer_tokens=self._count(fields, "max_answer_tokens"),
+            budget=self._budget(fields["budget"]) if "budget" in fields else None,
         )
 
     def _tasks(self, node: Node) -> Iterator[Task]:
@@ -100,12 +102,31 @@ class _Reader:
             seen.add(name)
             yield name
 
-    def _count(self, fields: dict[str, Node], key: str) -> int | None:
+    def _budget(self, node: Node) -> Budget:
+        valid = "a mapping with `max_tokens`, `max_cost_usd` or both"
+        if not isinstance(node, MappingNode):
+            self.refuse(node, "budget", f"it is {describe(node)}", valid)
+        fields = dict(self._fields(node, "budget.", ("max_tokens", "max_cost_usd")))
+        if not fields:
+            self.refuse(node, "budget", "it is empty", valid)
+        return Budget(self._count(fields, "max_tokens", "budget."), self._dollars(fields, "max_cost_usd", "budget."))
+
+    def _dollars(self, fields: dict[str, Node], key: str, prefix: str) -> float | None:
+        if key not in fields:
+            return None
+        node = fields[key]
+        value = scalar(node) if isinstance(node, ScalarNode) else None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < float(value or 0) < math.inf:
+            self.refuse(node, prefix + key, "it is no amount", "US dollars, a number above 0")
+        return float(value or 0)
+
+    def _count(self, fields: dict[str, Node], key: str, prefix: str = "") -> int | None:
         if key not in fields:
             return None
         node = fields[key]
         value = scalar(node) if isinstance(node, ScalarNode) else None
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            self.refuse(node, key, "it is no count", "a whole number from 1")
+            self.refuse(node, prefix + key, "it is no count", "a whole number from 1")
         assert isinstance(value, int), "everything else was refused"
         return value

@@ -52,8 +52,6 @@ SWEEP_S = 4.0
 GROUP_S = 0.5
 """How long the end may take: nobody is left 5 s after the root."""
 
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 def warm_up(preload: Sequence[str] = PRELOAD) -> tuple[str, ...]:
     """Import, and move what was made out of the collector's sight, so that pages stay shared after a fork.
@@ -213,11 +211,9 @@ def _settle(sock: socket.socket) -> None:
     gc.collect()
     os.setpgid(0, 0)
     become_subreaper()
-    signal.set_wakeup_fd(-1)
-    for signo in _IGNORED:
-        signal.signal(signo, signal.SIG_IGN)
     newborn.close_all_but([sock.fileno()])
     _fill_standard_streams()
+    newborn.prepare()
     set_title("covey:zygote")
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
 import msgspec
 
 from ...protocol.ids import AgentId, BudgetKey, CallId, SessionId
@@ -10,7 +14,18 @@ from ...protocol.peer import Peer
 from ...storage.leases import Lease
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class WaitReason(StrEnum):
+    """What a waiter waits for."""
+
+    SLOT = "slot"
+    """All slots of the account are taken, or others go first."""
+    MODEL = "model limit"
+    """Its model's own limit is reached; others may be served meanwhile."""
+    PAUSE = "pause"
+    """Nobody is let out: the account pauses, is parked, locked, or its allowance per minute is used up."""
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One call's wish for a slot of `budget`. Its `call` is its name in everything that follows."""
 
     call: CallId
@@ -30,9 +45,37 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId | None = None
     agent: AgentId | None = None
     accounted: bool = True
+    work: str | None = None
+    """What all attempts at one request have in common."""
+    attempt: int = 1
+    waiting_above: int = 0
+    """How many agents above wait for the end of this one."""
+    estimated_tokens: int | None = None
+    estimated_cost_usd: float | None = None
+    cap: str | None = None
+
+    @property
+    def rank(self) -> Priority:
+        """The class it counts in: whom a parent waits for stands no worse than an agent.
+
+        Else a busy stranger's agents would hold up the parent, whatever its own class, through its children.
+        """
+        return Priority.AGENT if self.waiting_above > 0 and self.priority in _BELOW_AGENT else self.priority
 
 
-class Waiter(msgspec.Struct, frozen=True, kw_only=True):
+@lru_cache(maxsize=1024)
+def shared(text: str) -> str:
+    """Return an equal text, the same object each time: thousands of waiters name few models, budgets and trees.
+
+    Not `sys.intern`: Python 3.12 never lets go of what that was given.
+    """
+    return text
+
+
+_BELOW_AGENT: Final = frozenset({Priority.SUBAGENT, Priority.AUXILIARY})
+
+
+class Waiter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A claim in a queue since `since`."""
 
     claim: Claim
@@ -59,4 +102,8 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
             session=claim.session,
             agent=claim.agent,
             accounted=claim.accounted,
+            work=claim.work,
+            estimated_tokens=claim.estimated_tokens,
+            estimated_cost_usd=claim.estimated_cost_usd,
+            cap=claim.cap,
         )

@@ -28,11 +28,13 @@ class AgentState(StrEnum):
     DONE = "done"
     FAILED = "failed"
     STOPPED = "stopped"
+    CAP_REACHED = "cap_reached"
+    """A cap on tokens or money left no room for its next call: a normal end."""
 
     @property
     def is_final(self) -> bool:
         """Whether nothing will follow."""
-        return self in (AgentState.DONE, AgentState.FAILED, AgentState.STOPPED)
+        return self in (AgentState.DONE, AgentState.FAILED, AgentState.STOPPED, AgentState.CAP_REACHED)
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,10 +59,12 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The provider is asked to cut each answer there; None leaves it to the provider."""
     priority: Priority = Priority.AGENT
     source: str = "run"
+    cap: str | None = None
+    """The cap its calls and its children's spend from, beside the fleet's own."""
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How an agent ended. `text` is its answer (done), `error` says why not (failed, stopped)."""
+    """How an agent ended. `text` is its answer (done), `error` says why not (all others)."""
 
     agent: AgentId
     session: SessionId
@@ -109,6 +113,8 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """How its life before this one ended."""
     restarts_left: int | None = None
     """Restarts that its limit still pays for; None for processes without one."""
+    over_limit: str | None = None
+    """The limits it is over, with the figures: it gets no new agents, or is being replaced."""
 
 
 # --- clients ask the root --------------------------------------------------------------------------------------------
@@ -178,6 +184,8 @@ class Status(Wire, frozen=True, kw_only=True, tag="status"):
     ledger: LedgerStats | None = None
     strategy: str = ""
     """Who is restarted when one process fails: `one_for_one`, `one_for_all` or `rest_for_one`."""
+    config_problem: str | None = None
+    """What is wrong with config.yaml as it stands; the last good one holds. None while there is nothing."""
 
 
 class Restarting(Wire, frozen=True, kw_only=True, tag="restarting"):

@@ -5,10 +5,12 @@ The replies are those of the conversations these are taken from.
 
 from __future__ import annotations
 
-from .broker import Acquire, BudgetsQuery, PolicyQuery, Release, ReleaseAll, Renew
+from .broker import Acquire, Answering, BudgetsQuery, DeclareCap, PolicyQuery, QuotaSeen, Release, ReleaseAll, Renew
 from .fleet import AgentsQuery, AwaitAgent, Spawn, StatusQuery, StopAgents
 from .ledger import LedgerRequest
 
 RemoteRootRequest = Spawn | AwaitAgent | StopAgents | AgentsQuery | StatusQuery
-RemoteBrokerRequest = Acquire | Release | ReleaseAll | Renew | BudgetsQuery | PolicyQuery
+RemoteBrokerRequest = (
+    Acquire | Release | Answering | ReleaseAll | Renew | QuotaSeen | DeclareCap | BudgetsQuery | PolicyQuery
+)
 RemoteLedgerRequest = LedgerRequest

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from ...protocol.errors import ConfigError, UsageError
-from ..config import Accepted, ConfigWarning, Effective, Origin, Refused, examine, load
+from ..config import Accepted, Effective, Origin, Refused, examine, load
 from ..config_edit import Change, require_known, set_value
+from ..config_keys import split_key
 from ..config_kinds import write_plain
 from ..config_text import read_text
 from ..home import Home
 from .common import add_home, add_json
-from .output import print_json, print_line
+from .output import print_json, print_line, warn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _get(home: Home, key: str | None, *, as_json: bool) -> int:
     if key is not None:
-        require_known(tuple(key.split(".")))
+        require_known(split_key(key))
     accepted = load(home.config)
     values = [value for value in accepted.values if key is None or f"{value.key}.".startswith(f"{key}.")]
     if not values:
@@ -56,14 +56,14 @@ def _get(home: Home, key: str | None, *, as_json: bool) -> int:
         return 0
     for value in values:
         print_line(f"{value.key}: {_shown(value)}  # {_source(home, value)}")
-    _warn(accepted.warnings)
+    warn(accepted.warnings)
     return 0
 
 
 def _set(home: Home, key: str, text: str) -> int:
     change = set_value(home, key, text)
     print_line(f"{change.after.key}: {_shown(change.after)}  # {_source(home, change.after)}{_was(change)}")
-    _warn(change.accepted.warnings)
+    warn(change.accepted.warnings)
     return 0
 
 
@@ -81,7 +81,7 @@ def _check(home: Home, *, as_json: bool) -> int:
             print_line(str(error))
     else:
         print_line(f"{file}: " + ("valid" if home.config.exists() else "not there; everything is at its default"))
-    _warn(() if as_json else warnings)
+    warn(() if as_json else warnings)
     return 2 if errors else 0
 
 
@@ -104,11 +104,6 @@ def _was(change: Change) -> str:
     if change.before is None or change.before.value is None:
         return ", was not set"
     return f", was {_shown(change.before)}"
-
-
-def _warn(warnings: tuple[ConfigWarning, ...]) -> None:
-    for warning in warnings:
-        print(f"covey: warning: {warning}", file=sys.stderr)
 
 
 def _plain(error: ConfigError) -> dict[str, str | int | None]:

@@ -18,6 +18,7 @@ STATES = {
     "done": "green",
     "failed": "red",
     "stopped": "red",
+    "cap_reached": "yellow",
 }
 WORDS = {"waiting": "waiting for a slot", "tool": "in a tool", "delegating": "waiting for children"}
 

@@ -60,6 +60,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "up": Command("covey.supervisor.cli.up", "start the fleet of this home"),
     "down": Command("covey.supervisor.cli.down", "stop it and everything below it"),
     "status": Command("covey.supervisor.cli.status", "show processes, budgets, agents and the ledger"),
+    "budget": Command("covey.supervisor.cli.budget", "show and change what may be asked of provider accounts"),
     "tree": Command("covey.supervisor.cli.tree", "show the process tree with its agents"),
     "restart": Command("covey.supervisor.cli.restart", "replace processes of the running fleet"),
     "logs": Command("covey.supervisor.cli.logs", "show what the fleet's processes logged"),
@@ -67,6 +68,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "swarm": Command("covey.supervisor.cli.swarm", "run many agents from a file of tasks"),
     "keys": Command("covey.supervisor.cli.keys", "say who may reach the fleet over the network"),
     "config": Command("covey.supervisor.cli.config", "read, change and check config.yaml"),
+    "doctor": Command("covey.supervisor.cli.doctor", "check this machine, the home and the keys, and say what to do"),
 }
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console
     from rich.table import Table
 
@@ -43,3 +45,9 @@ def print_json(value: object) -> None:
 def print_line(text: str = "") -> None:
     """Print one line of text for people."""
     sys.stdout.write(text + "\n")
+
+
+def warn(warnings: Iterable[object]) -> None:
+    """Print each on a line of its own where it is in nobody's way."""
+    for warning in warnings:
+        sys.stderr.write(f"covey: warning: {warning}\n")

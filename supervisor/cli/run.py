@@ -32,10 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run; exit code 1 if the agent failed or was stopped."""
+    """Run; exit code 1 if the agent failed or was stopped, 3 if it met the fleet's budget."""
     from ...protocol.errors import UsageError
     from ...protocol.messages.fleet import AgentState
     from ..home import Home
+    from .swarm import CAP_REACHED
 
     if not args.goal.strip():
         raise UsageError("the goal is empty; say what the agent is to achieve")
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         import sys
 
         print(f"covey: the agent {result.outcome.value}: {result.error}", file=sys.stderr)
-    return 0 if ok else 1
+    return 0 if ok else CAP_REACHED if result.outcome is AgentState.CAP_REACHED else 1
 
 
 async def _run(home: Home, args: argparse.Namespace) -> AgentResult:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import time
 from typing import TYPE_CHECKING, Any
 
-from .common import add_home, add_json, ago
+from .common import add_home, add_json, ago, find_status, nobody_home
 from .output import print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console
 
     from ...protocol.messages.broker import BudgetView
-    from ...protocol.messages.fleet import Status
+    from ...protocol.messages.fleet import AgentView, Status
 
 HELP = "show processes, budgets, agents and the ledger"
 
@@ -29,21 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show; exit code 0 also when nothing runs."""
     from ..home import Home
-    from ..running import running_root
 
     home = Home.locate(args.home)
-    info = running_root(home)
-    if info is None:
+    status = find_status(home)
+    if status is None:
         if args.json:
             print_json({"running": False, "home": str(home.path), "processes": [], "budgets": [], "agents": []})
         else:
-            print(f"no fleet runs in {home.path}; start one with `covey up --detach`")
+            print(nobody_home(home))
         return 0
-    from ...protocol.messages.fleet import Status, StatusQuery
-    from ..quick import ask_root
-
-    status = ask_root(info.sockets, StatusQuery(), timeout_s=5.0)
-    assert isinstance(status, Status), "the root answers a status query with a status"
     if args.json:
         print_json(as_json(status))
     else:
@@ -55,10 +52,13 @@ def as_json(status: Status) -> dict[str, Any]:
     """The status as documented in docs/status.md; later versions only add keys."""
     import msgspec
 
+    from .budget_json import budget_json
+
     ledger = status.ledger
     return {
         "running": True,
         "home": status.home,
+        "config_problem": status.config_problem,
         "processes": [
             {
                 "role": process.role,
@@ -69,10 +69,11 @@ def as_json(status: Status) -> dict[str, Any]:
                 "rss_mb": process.rss_mb,
                 "threads": process.threads,
                 "state": process.state,
+                "over_limit": process.over_limit,
             }
             for process in status.processes
         ],
-        "budgets": [_budget_json(budget) for budget in status.budgets or ()],
+        "budgets": [budget_json(budget) for budget in status.budgets or ()],
         "agents": [
             {
                 "id": agent.id,
@@ -93,43 +94,13 @@ def as_json(status: Status) -> dict[str, Any]:
     }
 
 
-def _budget_json(budget: BudgetView) -> dict[str, Any]:
-    return {
-        "key": budget.key,
-        "provider": budget.provider,
-        "limit": budget.limit,
-        "in_flight": budget.in_flight,
-        "queued": budget.queued,
-        "oldest_wait_s": budget.oldest_wait_s,
-        "granted": budget.granted,
-        "peak_in_flight": budget.peak_in_flight,
-        "wait_p50_ms": budget.wait_p50_ms,
-        "wait_p99_ms": budget.wait_p99_ms,
-        "holders": [
-            {"call": h.call, "pid": h.pid, "holder": h.holder, "model": h.model, "held_s": h.held_s, "agent": h.agent}
-            for h in budget.holders
-        ],
-        "waiters": [
-            {
-                "call": w.call,
-                "pid": w.pid,
-                "holder": w.holder,
-                "model": w.model,
-                "waited_s": w.waited_s,
-                "position": w.position,
-                "priority": w.priority.value,
-                "agent": w.agent,
-            }
-            for w in budget.waiters
-        ],
-    }
-
-
 def _show(status: Status, *, everything: bool) -> None:
     from .output import console
 
     out = console()
     out.print(f"fleet in {status.home}", highlight=False)
+    if status.config_problem:
+        out.print(f"config.yaml is not used as it stands: {status.config_problem}", highlight=False, markup=False)
     _show_processes(out, status)
     _show_budgets(out, status)
     _show_agents(out, status, everything=everything)
@@ -148,12 +119,15 @@ def _show_processes(out: Console, status: Status) -> None:
             str(process.restarts),
             f"{process.rss_mb:.1f}",
             str(process.threads),
-            process.state,
+            f"{process.state}, over its limit: {process.over_limit}" if process.over_limit else process.state,
         )
     out.print(rows)
 
 
 def _show_budgets(out: Console, status: Status) -> None:
+    from rich.text import Text
+
+    from .budget_words import STYLES, reason_words
     from .output import table
 
     if status.budgets is None:
@@ -162,10 +136,11 @@ def _show_budgets(out: Console, status: Status) -> None:
     if not status.budgets:
         out.print("budgets: none (no provider has max_concurrent)")
         return
-    rows = table("budget", ">limit", ">in flight", ">queued", ">peak", ">granted", "waiting longest")
+    rows = table("budget", "state", ">limit", ">in flight", ">queued", ">peak", ">granted", "waiting longest")
     for budget in status.budgets:
         rows.add_row(
             budget.key,
+            Text(budget.state.value, style=STYLES[budget.state]),
             str(budget.limit),
             str(budget.in_flight),
             str(budget.queued),
@@ -174,6 +149,9 @@ def _show_budgets(out: Console, status: Status) -> None:
             _longest(budget),
         )
     out.print(rows)
+    for budget in status.budgets:
+        if why := reason_words(budget, now=time.time()):
+            out.print(Text(why, style=STYLES[budget.state]))
 
 
 def _longest(budget: BudgetView) -> str:
@@ -203,12 +181,26 @@ def _show_agents(out: Console, status: Status, *, everything: bool) -> None:
             str(agent.turn),
             str(agent.tokens),
             agent.worker or "",
-            agent.waits_for or "",
+            _waits_for(agent, status.budgets or ()),
             agent.goal.splitlines()[0][:60] if agent.goal else "",
         )
     out.print(rows)
     if len(shown) > MAX_AGENTS_SHOWN:
         out.print(f"… and {len(shown) - MAX_AGENTS_SHOWN} more agents (`--json` has all)")
+
+
+def _waits_for(agent: AgentView, budgets: Iterable[BudgetView]) -> str:
+    """What it waits for; of a provider whose budgets let nothing out, until when as well."""
+    from ...protocol.messages.broker import BudgetState
+    from ...protocol.messages.fleet import AgentState
+    from .budget_words import state_words
+
+    waits_for = agent.waits_for or ""
+    of_provider = [budget for budget in budgets if budget.provider == agent.waits_for]
+    closed = [budget for budget in of_provider if budget.state is not BudgetState.OPEN]
+    if agent.state is not AgentState.WAITING or not closed or len(closed) < len(of_provider):
+        return waits_for
+    return f"{waits_for}, {state_words(closed[0], now=time.time())}"
 
 
 def _show_ledger(out: Console, status: Status) -> None:

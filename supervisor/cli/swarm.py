@@ -11,7 +11,10 @@ from .common import add_home, add_json
 from .output import print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...protocol.ids import AgentId
+    from ...protocol.messages.broker import CapView
     from ..client import AsyncFleet
     from ..home import Home
     from ..swarm import Child, Swarm
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 HELP = "run the tasks of a file as a swarm of agents"
 
 REFRESH_S = 0.2
+
+CAP_REACHED = 3
+"""Exit code of a command whose agents ended because what may be spent was spent."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,28 +37,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run; exit code 1 if any child failed."""
+    """Run; exit code 1 if any child failed, else 3 if any met the swarm's budget or the fleet's."""
     from ..home import Home
     from ..swarm_file import read_swarm
 
     swarm = read_swarm(args.file)
     home = Home.locate(args.home)
     workspace = (args.workspace or Path.cwd()).resolve()
-    children, wall_s = asyncio.run(_run(home, swarm, workspace, quiet=args.json))
+    spent: list[CapView] = []
+    children, wall_s = asyncio.run(_run(home, swarm, workspace, quiet=args.json, on_spent=spent.append))
     if args.json:
-        print_json(as_json(children, wall_s))
+        print_json(as_json(children, wall_s, *spent))
     else:
-        _show(children, wall_s)
-    return 0 if all(child.ok for child in children) else 1
+        _show(children, wall_s, *spent)
+    return _exit_code(children)
 
 
-def as_json(children: list[Child], wall_s: float) -> dict[str, Any]:
+def _exit_code(children: list[Child]) -> int:
+    if all(child.ok for child in children):
+        return 0
+    return CAP_REACHED if all(child.ok or child.met_cap for child in children) else 1
+
+
+def as_json(children: list[Child], wall_s: float, spent: CapView | None = None) -> dict[str, Any]:
     """The outcome as documented in docs/swarm.md."""
     results = [child.result for child in children]
     return {
         "children": len(children),
         "ok": sum(child.ok for child in children),
         "wall_s": round(wall_s, 3),
+        "budget": None if spent is None else _budget_json(spent),
         "prompt_tokens": sum(result.prompt_tokens for result in results),
         "completion_tokens": sum(result.completion_tokens for result in results),
         "results": [
@@ -73,7 +87,19 @@ def as_json(children: list[Child], wall_s: float) -> dict[str, Any]:
     }
 
 
-async def _run(home: Home, swarm: Swarm, workspace: Path, *, quiet: bool) -> tuple[list[Child], float]:
+def _budget_json(spent: CapView) -> dict[str, Any]:
+    return {
+        "tokens": spent.tokens,
+        "max_tokens": spent.max_tokens,
+        "cost_usd": round(spent.cost_usd, 6),
+        "max_cost_usd": spent.max_cost_usd,
+        "unknown_calls": spent.unknown_calls,
+    }
+
+
+async def _run(
+    home: Home, swarm: Swarm, workspace: Path, *, quiet: bool, on_spent: Callable[[CapView], None]
+) -> tuple[list[Child], float]:
     from ..swarm import run_swarm
     from ..visit import visit
     from .live import LiveView
@@ -88,6 +114,7 @@ async def _run(home: Home, swarm: Swarm, workspace: Path, *, quiet: bool) -> tup
                     swarm,
                     workspace=workspace,
                     on_spawned=lambda number, agent: numbers.__setitem__(agent, number),
+                    on_spent=on_spent,
                 )
             finally:
                 watcher.cancel()
@@ -107,24 +134,37 @@ async def _watch(fleet: AsyncFleet, view: LiveView, numbers: dict[AgentId, int],
         await asyncio.sleep(REFRESH_S)
 
 
-def _show(children: list[Child], wall_s: float) -> None:
+def _show(children: list[Child], wall_s: float, spent: CapView | None = None) -> None:
     from .output import console
 
     out = console()
     for number, child in enumerate(children, 1):
         result = child.result
-        mark = "[green]done[/]" if child.ok else f"[red]{result.outcome.value}[/]"
+        color = "yellow" if child.met_cap else "red"
+        mark = "[green]done[/]" if child.ok else f"[{color}]{result.outcome.value}[/]"
         out.print(f"{mark} {number}. {_first_line(child.task.goal)}", highlight=False)
         out.print(
             result.text if child.ok else result.error or "",
             markup=False,
             highlight=False,
-            style="" if child.ok else "red",
+            style="" if child.ok else color,
         )
     tokens = sum(child.result.prompt_tokens + child.result.completion_tokens for child in children)
     calls = sum(child.result.calls for child in children)
     ok = sum(child.ok for child in children)
     out.print(f"{ok} of {len(children)} children done, {calls} calls, {tokens} tokens, {wall_s:.1f} s", highlight=False)
+    if spent is not None:
+        out.print(_spent_line(spent), highlight=False)
+
+
+def _spent_line(spent: CapView) -> str:
+    parts = []
+    if spent.max_tokens is not None:
+        parts.append(f"{spent.tokens} of {spent.max_tokens} tokens")
+    if spent.max_cost_usd is not None:
+        parts.append(f"{spent.cost_usd:.4f} of {spent.max_cost_usd:.4f} USD")
+    estimated = f" ({spent.unknown_calls} calls as estimated: their usage is unknown)" if spent.unknown_calls else ""
+    return f"budget: {', '.join(parts)} spent{estimated}"
 
 
 def _first_line(goal: str) -> str:

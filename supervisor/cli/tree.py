@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .common import add_home, add_json, ago
+from .common import add_home, add_json, ago, find_status, nobody_home
 from .output import print_json
 
 if TYPE_CHECKING:
@@ -28,21 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show; exit code 0 also when nothing runs."""
-    from ...protocol.messages.fleet import Status, StatusQuery
     from ..home import Home
-    from ..quick import ask_root
-    from ..running import running_root
 
     home = Home.locate(args.home)
-    info = running_root(home)
-    if info is None:
+    status = find_status(home)
+    if status is None:
         if args.json:
             print_json({"running": False, "home": str(home.path), "strategy": None, "tree": None})
         else:
-            print(f"no fleet runs in {home.path}; start one with `covey up --detach`")
+            print(nobody_home(home))
         return 0
-    status = ask_root(info.sockets, StatusQuery(), timeout_s=5.0)
-    assert isinstance(status, Status), "the root answers a status query with a status"
     if args.json:
         print_json(as_json(status, everything=args.all))
     else:
@@ -79,6 +74,7 @@ def _process_json(process: ProcessView) -> dict[str, Any]:
         "last_exit": process.last_exit,
         "rss_mb": process.rss_mb,
         "threads": process.threads,
+        "over_limit": process.over_limit,
     }
 
 
@@ -138,6 +134,8 @@ def _line(process: ProcessView) -> str:
         words.append(f"{process.restarts_left} restarts left")
     if process.last_exit is not None:
         words.append(f"last ended: {process.last_exit}")
+    if process.over_limit is not None:
+        words.append(f"over its limit: {process.over_limit}")
     if process.rss_mb:
         words.append(f"{process.rss_mb:.0f} MB")
     return ", ".join(words)

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .common import add_home, add_json
-from .output import print_json
+from .output import print_json, warn
 
 if TYPE_CHECKING:
     from ..home import Home
@@ -41,10 +41,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _detach(home: Home, as_json: bool) -> int:
+    from ..config import load
     from ..launch import launch
     from ..running import refuse_if_running
 
     refuse_if_running(home)
+    warn(load(home.config).warnings)
     ready = launch(home)
     if as_json:
         print_json({"home": str(home.path), "pid": ready.pid, "processes": ready.processes, "ready_s": ready.ready_s})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ...actors.broker import Broker
+from ...actors.broker import Broker, Configured
 from ...protocol.messages.broker import BrokerRequest
 from ...protocol.messages.ledger import LedgerReply
 from ...protocol.messages.remote import RemoteBrokerRequest
+from ...protocol.settings import Settings
 from ...storage.lease_journal import LeaseJournal
 from ...storage.outbox import Outbox
+from ..config_watch import ConfigWatch
 from ..hub import Hub
 from ..records import Records
 from ..service import Service, run_service
@@ -29,7 +31,12 @@ async def _serve(service: Service, fds: Mapping[str, int]) -> None:
     records = Records(service.link("ledger", LedgerReply), outbox)
     journal = LeaseJournal(service.home.run / "leases.journal", life=service.arguments.fleet)
     broker = await Broker.start_ready(
-        providers=service.settings.providers, journal=journal, ledger=records, name="broker", deadline_s=10.0
+        providers=service.settings.providers,
+        budget=service.settings.fleet.budget,
+        journal=journal,
+        ledger=records,
+        name="broker",
+        deadline_s=10.0,
     )
     hub = Hub(
         service.context,
@@ -42,11 +49,21 @@ async def _serve(service: Service, fds: Mapping[str, int]) -> None:
     )
     gate = service.gate("broker", fds, RemoteBrokerRequest, on_request=broker.tell, on_left=broker.tell)
     broker.watch(lambda down: service.stop_asked.set())
+    config = ConfigWatch(
+        service.home.config,
+        service.settings,
+        on_change=lambda accepted: broker.tell(_configured(accepted.settings)),
+    )
     await service.ready()
     await service.stop_asked.wait()
+    config.close()
     hub.close()
     if gate is not None:
         gate.close()
     broker.stop()
     await broker.stopped(deadline_s=STOP_S)
     await records.close(timeout_s=STOP_S)
+
+
+def _configured(settings: Settings) -> Configured:
+    return Configured(providers=settings.providers, budget=settings.fleet.budget)

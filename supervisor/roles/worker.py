@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from ...actors.agent import Agent, StopAgent, Surroundings
 from ...actors.ports import Request
+from ...actors.quota_reading import QuotaReader
 from ...actors.runtime.ref import ActorDown, ActorRef, Down
 from ...protocol.errors import CoveyError
 from ...protocol.ids import AgentId
@@ -26,6 +28,8 @@ from ...protocol.messages.fleet import (
 )
 from ...protocol.messages.ledger import LedgerReply
 from ...storage.outbox import Outbox
+from ..config import Accepted
+from ..config_watch import ConfigWatch, following
 from ..family import Family
 from ..records import Records
 from ..service import Service, run_service
@@ -63,7 +67,9 @@ class Worker:
         service = self._service
         outbox = Outbox(service.home.outbox, role="worker", incarnation=service.me.incarnation)
         self._records = Records(service.link("ledger", LedgerReply), outbox)
-        slots = await Slots.connect(service.link("broker", BrokerReply), timeout_s=30.0)
+        broker = service.link("broker", BrokerReply)
+        self._quotas = QuotaReader(broker.post)
+        slots = await Slots.connect(broker, timeout_s=30.0)
         self._root = service.link("root", RootReply, requests=WorkerRequest, on_request=self._on_request)
         self._family = Family(self._root)
         self._around = Surroundings(
@@ -72,12 +78,15 @@ class Worker:
             children=self._family,
             settings=service.settings,
             environment=os.environ,
+            on_quota_wanted=self._quotas.wish,
         )
+        self._config = ConfigWatch(service.home.config, service.settings, on_change=self._configured)
         await service.ready(self._root)
 
     async def close(self) -> None:
         """Let go of all agents as they are: transcripts say where they were, and nothing is reported as an end."""
         self._closing = True
+        self._config.close()
         for ref in self._agents.values():
             ref.kill()
         await asyncio.gather(*(_gone(ref) for ref in list(self._agents.values())))
@@ -85,7 +94,13 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._family.close()
+        await self._quotas.close()
         await self._records.close(timeout_s=DRAIN_S)
+
+    def _configured(self, accepted: Accepted) -> None:
+        """Agents that start from now on see the new configuration."""
+        settings = following(self._service.settings, accepted.settings)
+        self._around = dataclasses.replace(self._around, settings=settings)
 
     # --- requests of the root ------------------------------------------------------------------------------------
 

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from covey.actors.ports import Hold
 from covey.protocol.errors import CoveyError, OutboxFull, SlotTimeout
 from covey.protocol.ids import AgentId, BudgetKey
-from covey.protocol.messages.broker import Acquire, Granted, Unlimited
+from covey.protocol.messages.broker import Acquire, Granted, Outcome, Unlimited
 from covey.protocol.messages.fleet import AgentResult, AgentSpec, AgentState, AgentView
 from covey.protocol.messages.ledger import (
     CallRecorded,
@@ -232,12 +233,14 @@ class Slots:
     def __init__(self, limit: int = 1) -> None:
         self.held: set[str] = set()
         self.asked: list[Acquire] = []
+        self.outcomes: dict[str, Outcome | None] = {}
         self.refuse: Exception | None = None
+        self.has_budget = True
         self._limit = limit
         self._free = asyncio.Condition()
 
     @asynccontextmanager
-    async def slot(self, request: Acquire) -> AsyncIterator[Granted | Unlimited]:
+    async def slot(self, request: Acquire) -> AsyncIterator[Hold]:
         self.asked.append(request)
         if self.refuse is not None:
             raise self.refuse
@@ -249,10 +252,13 @@ class Slots:
                 raise SlotTimeout("sim", request.timeout_s or 0, 0) from None
             self.held.add(request.call)
         try:
-            yield Granted(
+            granted = Granted(
                 call=request.call, budget=BudgetKey("sim"), limit=self._limit, in_flight=len(self.held), waited_s=0.0
             )
+            hold = Hold(granted if self.has_budget else Unlimited(call=request.call))
+            yield hold
         finally:
+            self.outcomes[request.call] = hold.outcome
             self.held.discard(request.call)
             async with self._free:
                 self._free.notify()

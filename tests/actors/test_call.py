@@ -220,9 +220,27 @@ async def test_what_no_repetition_helps_ends_at_once(
     scene: Scene, replies: Any, status: int, code: str, kind: FaultKind
 ) -> None:
     async with scene(replies.refusal(status, code, "no")) as setting:
+        setting.slots.has_budget = False
         assert fault_of(await setting.ask()) is kind
 
     assert setting.statuses == [CallStatus.REFUSED]
+
+
+@pytest.mark.parametrize("code", ["1302", "1305", "1308"])
+async def test_the_accounts_trouble_is_the_brokers_to_time(scene: Scene, replies: Any, code: str) -> None:
+    async with scene(replies.refusal(429, code, "no"), replies.text("yes")) as setting:
+        assert text_of(await setting.ask()) == "yes"
+
+    first, second = setting.slots.asked
+    assert (first.attempt, second.attempt) == (1, 2)
+    assert first.work == second.work
+    refused, answered = (setting.slots.outcomes[one.call] for one in (first, second))
+    assert refused is not None
+    assert refused.fault is not None
+    assert refused.fault.code == code
+    assert answered is not None
+    assert answered.fault is None
+    assert answered.usage == setting.records[1].usage
 
 
 async def test_an_error_inside_a_success_is_a_refusal(scene: Scene, replies: Any) -> None:
@@ -320,7 +338,8 @@ async def test_a_full_queue_ends_the_call_and_contacts_nobody(scene: Scene) -> N
         setting.slots.refuse = QueueFull("sim", 9)
         outcome = await setting.ask()
 
-        assert outcome == CallUnanswered("the queue of budget sim is full (9 waiting)")
+        said = "the queue of budget sim is full (9 waiting)"
+        assert outcome == CallUnanswered(said, refusal=setting.slots.refuse)
         assert setting.provider.requests == []
     assert setting.records == []
 

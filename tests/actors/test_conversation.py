@@ -15,6 +15,7 @@ from covey.actors.conversation_events import (
     Broken,
     CallFailed,
     Calling,
+    CapMet,
     Conversation,
     Ended,
     Event,
@@ -222,6 +223,12 @@ def test_resumed_with_an_outcome_it_reports_the_same_again() -> None:
     assert actions == [Finish(AgentState.DONE, text="seven")]
 
 
+def test_a_cap_that_is_reached_is_an_end_of_its_own() -> None:
+    _, actions = play(NEW, CapMet("cap swarm is reached"))
+
+    assert actions[-1] == Finish(AgentState.CAP_REACHED, error="cap swarm is reached")
+
+
 # --- illegal events --------------------------------------------------------------------------------------------------
 
 PHASES: dict[str, Phase] = {
@@ -234,6 +241,7 @@ EVENTS: dict[str, Event] = {
     "began": NEW,
     "answered": Answered("x"),
     "call failed": CallFailed("x"),
+    "cap met": CapMet("x"),
     "tool ended": ToolEnded("a", "x"),
     "stopped": Stopped("x"),
     "broken": Broken("x"),
@@ -242,6 +250,7 @@ LEGAL = {
     ("fresh", "began"),
     ("calling", "answered"),
     ("calling", "call failed"),
+    ("calling", "cap met"),
     ("in tools", "tool ended"),
     ("fresh", "broken"),
     ("calling", "broken"),

@@ -93,6 +93,13 @@ ZAI: Final = [
         "To restore access, please submit a request.",
         K.LOCKED,
     ),
+    (1113, 429, "余额不足或无可用资源包,请充值。", K.NO_BALANCE),
+    (1303, 429, "您当前使用该API的频率过高,请降低频率。", K.RATE),
+    (1305, 429, "该模型当前访问量过大,请您稍后再试。", K.OVERLOADED),
+    (1309, 429, "您的套餐已到期。", K.PLAN_EXPIRED),
+    (1310, 429, "已达到每周/每月使用上限。您的限额将在 2026-09-12 00:35:41 重置。", K.QUOTA),
+    (1311, 429, "当前订阅套餐暂未开放该模型的权限。", K.MODEL_NOT_IN_PLAN),
+    (1313, 429, "您的账户当前使用模式不符合公平使用政策,如需恢复请提交申请。", K.LOCKED),
     *(
         (code, 429, f"Usage limit reached for 7 day ({code}). It will reset at 2026-09-12 00:35:41", K.QUOTA)
         for code in range(1316, 1322)
@@ -120,7 +127,7 @@ def test_a_zai_code_is_named_in_every_envelope(code: int, status: int, message: 
     }
 
     for shape, body in bodies.items():
-        for stated in (status, None):
+        for stated in (status, None, 200):
             fault = classify(status=stated, body=body)
             assert (fault.kind, fault.code) == (kind, str(code)), shape
             if "quoted" not in shape:

@@ -9,7 +9,18 @@ import msgspec
 import pytest
 
 from covey.protocol.errors import ConfigError, ConfigErrors
-from covey.protocol.settings import FleetSettings, ModelSettings, ProviderSettings, Settings, builtin_providers
+from covey.protocol.messages.broker import Priority
+from covey.protocol.settings import (
+    BudgetPeriod,
+    BudgetSettings,
+    FleetSettings,
+    LimitSettings,
+    ModelSettings,
+    Price,
+    ProviderSettings,
+    Settings,
+    builtin_providers,
+)
 from covey.supervisor import config_docs
 from covey.supervisor.config import Accepted, Origin, Refused, examine, load
 from covey.supervisor.config_keys import KEYS
@@ -40,17 +51,22 @@ class TestDefaults:
         assert load(tmp_path / "config.yaml").settings == Settings(providers=builtin_providers())
 
     def test_the_table_and_the_settings_have_the_same_fields(self) -> None:
+        elsewhere = {f"providers.<name>.{field}" for field in ("name", "model_limits", "priority_weights", "prices")}
+        elsewhere |= {"fleet.limits", "fleet.budget"}
         structs: dict[str, type[msgspec.Struct]] = {
             "providers.<name>": ProviderSettings,
             "model": ModelSettings,
             "fleet": FleetSettings,
+            "fleet.limits": LimitSettings,
+            "fleet.budget": BudgetSettings,
+            "providers.<name>.prices.<model>": Price,
         }
         fields = {
             f"{section}.{field.name}"
             for section, struct in structs.items()
             for field in msgspec.structs.fields(struct)
-            if (section, field.name) != ("providers.<name>", "name")
-        }
+            if f"{section}.{field.name}" not in elsewhere
+        } | {f"providers.<name>.priority_weights.{priority.value}" for priority in Priority}
 
         assert {key.pattern for key in KEYS} == fields
 
@@ -77,6 +93,10 @@ fleet:
   max_agents: 10
   max_spawn_depth: 0
   max_turns: 7
+  limits:
+    rss_mb_soft: 200
+    fds_hard: 0
+    memory_pressure_percent: 12.5
 """
         local = ProviderSettings(
             name="local",
@@ -89,7 +109,13 @@ fleet:
         assert accepted(text).settings == Settings(
             providers={"zai": ZAI, "local": local},
             model=ModelSettings(provider="local", name="4.1"),
-            fleet=FleetSettings(workers=3, max_agents=10, max_spawn_depth=0, max_turns=7),
+            fleet=FleetSettings(
+                workers=3,
+                max_agents=10,
+                max_spawn_depth=0,
+                max_turns=7,
+                limits=LimitSettings(rss_mb_soft=200, fds_hard=0, memory_pressure_percent=12.5),
+            ),
         )
 
     def test_a_built_in_provider_is_merged_key_by_key(self) -> None:
@@ -230,6 +256,22 @@ class TestRefusedValues:
 
         assert (error.problem, error.valid) == ('"telex" (text) is not known', "chat")
 
+    @pytest.mark.parametrize(
+        ("key", "value", "problem"),
+        [
+            pytest.param("rss_mb_hard", "64", "64 is too small", id="less than a worker needs"),
+            pytest.param("fds_soft", "1.5", "1.5 is not a whole number", id="half a file"),
+            pytest.param("threads_hard", "-1", "-1 is too small", id="negative"),
+            pytest.param("rss_mb_soft", "false", "false (a truth value) is not a whole number", id="truth value"),
+            pytest.param("memory_headroom_mb", "1G", '"1G" (text) is not a whole number', id="unit"),
+            pytest.param("memory_pressure_percent", "101", "101 is too large", id="more than all"),
+        ],
+    )
+    def test_a_limit(self, key: str, value: str, problem: str) -> None:
+        (error,) = refused(f"fleet:\n  limits:\n    {key}: {value}\n")
+
+        assert (error.line, error.key, error.problem) == (3, f"fleet.limits.{key}", problem)
+
 
 class TestRefusedKeys:
     @pytest.mark.parametrize(
@@ -293,6 +335,41 @@ class TestRefusedTogether:
         (error,) = refused("model:\n  provider: mine\n  name: x\n")
 
         assert (error.line, error.key, error.valid) == (2, "model.provider", "zai")
+
+    @pytest.mark.parametrize(
+        ("limits", "line", "key", "valid"),
+        [
+            pytest.param(
+                "    rss_mb_hard: 300\n    rss_mb_soft: 301\n",
+                4,
+                "rss_mb_soft",
+                "at most 300, or a higher fleet.limits.rss_mb_hard",
+                id="both stand there",
+            ),
+            pytest.param(
+                "    fds_soft: 9000\n",
+                3,
+                "fds_soft",
+                "at most 8192, or a higher fleet.limits.fds_hard",
+                id="soft above the default",
+            ),
+            pytest.param(
+                "    threads_hard: 32\n",
+                3,
+                "threads_hard",
+                "at least 64, or a lower fleet.limits.threads_soft",
+                id="hard below the default",
+            ),
+        ],
+    )
+    def test_a_soft_limit_above_the_hard_one(self, limits: str, line: int, key: str, valid: str) -> None:
+        (error,) = refused(f"fleet:\n  limits:\n{limits}")
+
+        assert (error.line, error.key, error.valid) == (line, f"fleet.limits.{key}", valid)
+
+    @pytest.mark.parametrize("limits", ["{fds_soft: 0, fds_hard: 200}", "{fds_hard: 0, fds_soft: 90000}"])
+    def test_a_limit_that_is_off_has_no_order(self, limits: str) -> None:
+        assert accepted(f"fleet: {{limits: {limits}}}").settings.fleet.limits != LimitSettings()
 
     def test_all_errors_are_reported_in_the_order_of_the_file(self) -> None:
         errors = refused("fleet:\n  workers: 0\nproviders:\n  x:\n    base_url: 1\n  b: {}\nmodel: 3\nz: 1\n")
@@ -376,3 +453,106 @@ class TestRefusedFiles:
 
         with pytest.raises(ConfigError, match="not a regular file"):
             load(tmp_path / "config.yaml")
+
+
+class TestProviders:
+    """Keys that are more than a number: limits of models, weights, prices; and the fleet's budget."""
+
+    def test_everything_a_budget_can_be_told(self) -> None:
+        text = """
+providers:
+  x:
+    base_url: http://x/v1
+    max_concurrent: {"*": 4, large-2.5: 1, free: 0}
+    release_lag_ms: 250
+    priority_weights: {agent: 3}
+    max_requests_per_minute: 60
+    max_tokens_per_minute: 100000
+    quota_poll_seconds: 0
+    prices:
+      large-2.5: {input: 1, output: 2.5, cache_read: 0}
+fleet:
+  budget: {max_tokens: 1000, max_cost_usd: 2.5, period: month}
+"""
+        settings = accepted(text).settings
+
+        assert settings.providers["x"] == ProviderSettings(
+            name="x",
+            base_url="http://x/v1",
+            max_concurrent=4,
+            model_limits={"large-2.5": 1},
+            release_lag_ms=250.0,
+            priority_weights={"agent": 3},
+            max_requests_per_minute=60,
+            max_tokens_per_minute=100_000,
+            quota_poll_seconds=0.0,
+            prices={"large-2.5": Price(input=1.0, output=2.5, cache_read=0.0)},
+        )
+        assert settings.fleet.budget == BudgetSettings(max_tokens=1000, max_cost_usd=2.5, period=BudgetPeriod.MONTH)
+
+    def test_a_mapping_of_limits_may_stand_below_its_key(self) -> None:
+        text = 'providers:\n  zai:\n    max_concurrent:\n      "*": 5\n      glm-5: 2\n'
+
+        assert accepted(text).settings.providers["zai"] == msgspec.structs.replace(
+            ZAI, max_concurrent=5, model_limits={"glm-5": 2}
+        )
+
+    def test_zero_is_no_limit_per_minute_and_no_budget(self) -> None:
+        text = "providers: {zai: {max_requests_per_minute: 0}}\nfleet: {budget: {max_tokens: 0, max_cost_usd: 0}}"
+
+        assert accepted(text).settings == Settings(providers=builtin_providers())
+
+    @pytest.mark.parametrize(
+        ("limit", "key", "problem"),
+        [
+            pytest.param("{glm-5: 1}", "", "the mapping says nothing about all others", id="no star"),
+            pytest.param("{}", "", "the mapping says nothing about all others", id="empty"),
+            pytest.param('{"*": 2, glm-5: x}', "", 'glm-5: "x" (text) is not a whole number', id="text"),
+            pytest.param('{"*": -1}', "", "*: -1 is too small", id="negative"),
+            pytest.param('{"*": 2, glm-5: {a: 1}}', ".glm-5", "a mapping where a count belongs", id="deeper"),
+            pytest.param('{"*": 2, "*": 3}', ".*", "stands here a second time", id="twice"),
+            pytest.param('{"*": 2, 4.1: 3}', ".4.1", "the key is not text", id="a number for a name"),
+            pytest.param("[2]", "", "a list where a single value belongs", id="list"),
+        ],
+    )
+    def test_a_mapping_of_limits_that_cannot_be_meant(self, limit: str, key: str, problem: str) -> None:
+        errors = refused(f"providers:\n  zai:\n    max_concurrent: {limit}\n")
+
+        assert (errors[0].line, errors[0].key) == (3, f"providers.zai.max_concurrent{key}")
+        assert problem in errors[0].problem
+
+    def test_only_some_keys_take_a_mapping(self) -> None:
+        (error,) = refused('providers: {zai: {release_lag_ms: {"*": 1}}}')
+
+        assert error.problem == "a mapping where a single value belongs"
+
+    def test_half_a_price_is_none(self) -> None:
+        found = accepted("providers:\n  zai:\n    prices:\n      glm-4.6: {input: 1}\n")
+
+        assert found.settings.providers["zai"].prices == {}
+        assert [(warning.line, warning.key) for warning in found.warnings] == [
+            (4, "providers.zai.prices.glm-4.6.output")
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "key"),
+        [
+            pytest.param("providers: {zai: {prices: {m: {input: -1, output: 1}}}}", "prices.m.input", id="negative"),
+            pytest.param("providers: {zai: {prices: {m: {in: 1}}}}", "prices.m.in", id="unknown"),
+            pytest.param("providers: {zai: {prices: {'': {input: 1, output: 1}}}}", "prices.", id="no name"),
+            pytest.param("providers: {zai: {priority_weights: {agent: 0}}}", "priority_weights.agent", id="no weight"),
+            pytest.param("providers: {zai: {priority_weights: {agents: 1}}}", "priority_weights.agents", id="class"),
+        ],
+    )
+    def test_what_is_refused_says_where(self, text: str, key: str) -> None:
+        assert f"providers.zai.{key}" in [error.key for error in refused(text)]
+
+    def test_a_period_has_three_names(self) -> None:
+        (error,) = refused("fleet: {budget: {period: week}}")
+
+        assert error.valid == "day or month or life"
+
+    def test_no_limit_for_zai_is_warned_about_in_a_mapping_too(self) -> None:
+        (warning,) = accepted('providers: {zai: {max_concurrent: {"*": 0, glm-5: 1}}}').warnings
+
+        assert warning.key == "providers.zai.max_concurrent"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,10 +12,10 @@ import pytest
 
 from covey.protocol.errors import ConfigError, HomeError, UsageError
 from covey.supervisor import config_edit
-from covey.supervisor.config import Origin
+from covey.supervisor.config import Effective, Origin, load
 from covey.supervisor.config_amend import amend
 from covey.supervisor.config_edit import set_value
-from covey.supervisor.config_kinds import Scalar
+from covey.supervisor.config_kinds import Value, write_plain
 from covey.supervisor.home import Home
 
 
@@ -55,6 +56,20 @@ class TestAmend:
                 3,
                 "fleet:  # ours\n  workers: 3\n# next\nmodel:\n",
                 id="empty section",
+            ),
+            pytest.param(
+                "providers: {x: {max_concurrent: 3}} # c\n",
+                "providers.x.max_concurrent",
+                {"*": 2, "glm-5": 1},
+                'providers: {x: {max_concurrent: {"*": 2, glm-5: 1}}} # c\n',
+                id="a mapping for a number",
+            ),
+            pytest.param(
+                'providers:\n  x:\n    max_concurrent:\n      "*": 2 # all\n# next\nfleet:\n',
+                "providers.x.max_concurrent",
+                3,
+                "providers:\n  x:\n    max_concurrent:\n      3 # all\n# next\nfleet:\n",
+                id="a number for a mapping below",
             ),
             pytest.param("fleet: ~ # c\n", "fleet.workers", 3, "fleet: {workers: 3} # c\n", id="null section"),
             pytest.param("fleet: {} # c\n", "fleet.workers", 3, "fleet: {workers: 3} # c\n", id="empty flow"),
@@ -99,7 +114,7 @@ class TestAmend:
             ),
         ],
     )
-    def test_only_the_value_changes(self, before: str, key: str, value: Scalar, after: str) -> None:
+    def test_only_the_value_changes(self, before: str, key: str, value: Value, after: str) -> None:
         assert amend(before, "f", tuple(key.split(".")), value) == after
 
     @pytest.mark.parametrize(
@@ -266,3 +281,59 @@ def test_concurrent_changes_do_not_lose_each_other(home: Home) -> None:
     text = home.config.read_text()
     assert text.count(": 15\n") == 3
     assert text.startswith("# kept\n")
+
+
+class TestSetting:
+    """Keys whose values are more than one word, from the command line and back."""
+
+    @pytest.mark.parametrize(
+        ("key", "text", "value"),
+        [
+            pytest.param("providers.zai.max_concurrent", '{"*": 2, glm-5: 1}', {"*": 2, "glm-5": 1}, id="mapping"),
+            pytest.param("providers.zai.max_concurrent", "{'*': 4}", {"*": 4}, id="mapping of one"),
+            pytest.param("providers.zai.prices.glm-4.6.input", "0.6", 0.6, id="a model with a dot"),
+            pytest.param("providers.zai.prices.a/b.c.d.output", "2", 2, id="a model with two"),
+            pytest.param("providers.zai.priority_weights.agent", "3", 3, id="weight"),
+            pytest.param("providers.zai.release_lag_ms", "250", 250, id="lag"),
+            pytest.param("providers.zai.max_tokens_per_minute", "1000", 1000, id="per minute"),
+            pytest.param("fleet.budget.max_cost_usd", "2.5", 2.5, id="budget"),
+            pytest.param("fleet.budget.period", "month", "month", id="period"),
+        ],
+    )
+    def test_what_is_set_is_what_is_read(self, home: Home, key: str, text: str, value: object) -> None:
+        change = set_value(home, key, text)
+
+        assert (change.after.key, change.after.value, change.after.origin) == (key, value, Origin.FILE)
+        again = {found.key: found.value for found in load(home.config).values}
+        assert again[key] == value
+
+    def test_a_mapping_gives_way_to_a_number_and_back(self, home: Home) -> None:
+        for text in ('{"*": 2, glm-5: 1}', "3", '{"*": 5}'):
+            shown = write_plain(set_value(home, "providers.zai.max_concurrent", text).after.value)
+            assert set_value(home, "providers.zai.max_concurrent", shown).before == Effective(
+                key="providers.zai.max_concurrent", value=read(text), origin=Origin.FILE, line=3
+            )
+
+    @pytest.mark.parametrize(
+        ("key", "text", "problem"),
+        [
+            pytest.param("providers.zai.max_concurrent", "{glm-5: 1}", "all others", id="no star"),
+            pytest.param("providers.zai.max_concurrent", '{"*": 1', "not YAML", id="no end"),
+            pytest.param("providers.zai.max_concurrent", '{"*": 1, "*": 2}', "second time", id="twice"),
+            pytest.param("providers.zai.release_lag_ms", '{"*": 1}', "not a number", id="no mapping here"),
+            pytest.param("providers.zai.prices.glm-4.6", "1", "is a section", id="a price has parts"),
+            pytest.param("providers.zai.prices.glm-4.6.inputs", "1", "input, output", id="misspelt"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused_and_nothing_written(
+        self, home: Home, key: str, text: str, problem: str
+    ) -> None:
+        with pytest.raises(UsageError, match=problem):
+            set_value(home, key, text)
+
+        assert not home.config.exists()
+
+
+def read(text: str) -> Value:
+    value: Value = json.loads(text.replace("glm-5", '"glm-5"'))
+    return value

@@ -6,11 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from covey.protocol.errors import ConfigError, RemoteError
+from covey.protocol.messages.broker import CapView
 from covey.supervisor.client import DEFAULT_TOOLS, AsyncFleet
-from covey.supervisor.swarm import Swarm, Task, run_swarm
+from covey.supervisor.swarm import Budget, Swarm, Task, run_swarm
 from covey.supervisor.swarm_file import MAX_TASKS, read_swarm
 
 GOAL = "tasks:\n  - goal: a\n"
@@ -27,6 +29,7 @@ def test_everything_that_can_be_said_is_read(file: Path) -> None:
         "max_children: 3\n"
         "tools: [read_file, list_files]\n"
         "max_answer_tokens: 100\n"
+        "budget: {max_tokens: 5000, max_cost_usd: 0.5}\n"
         "tasks:\n"
         "  - goal: a\n"
         "    context: known\n"
@@ -40,6 +43,7 @@ def test_everything_that_can_be_said_is_read(file: Path) -> None:
         max_children=3,
         tools=("read_file", "list_files"),
         max_answer_tokens=100,
+        budget=Budget(max_tokens=5000, max_cost_usd=0.5),
     )
 
 
@@ -106,6 +110,13 @@ def test_text_over_several_lines_is_one_goal(file: Path) -> None:
         pytest.param(GOAL + "tools:\n  - terminal\n  - axe\n", 5, "tools[1]", "no tool 'axe'", id="no such tool"),
         pytest.param(GOAL + "tools: [terminal, terminal]\n", 3, "tools[1]", "twice", id="a tool twice"),
         pytest.param(GOAL + "tools: [[terminal]]\n", 3, "tools[0]", "no text", id="a tool that is a list"),
+        pytest.param(GOAL + "budget: 5\n", 3, "budget", "a single value", id="a budget that is a number"),
+        pytest.param(GOAL + "budget: {}\n", 3, "budget", "empty", id="a budget of nothing"),
+        pytest.param(GOAL + "budget: {tokens: 5}\n", 3, "budget.tokens", "unknown", id="no such bound"),
+        pytest.param(GOAL + "budget: {max_tokens: 0}\n", 3, "budget.max_tokens", "no count", id="no tokens"),
+        pytest.param(GOAL + "budget: {max_cost_usd: 0}\n", 3, "budget.max_cost_usd", "no amount", id="no money"),
+        pytest.param(GOAL + "budget: {max_cost_usd: .inf}\n", 3, "budget.max_cost_usd", "no amount", id="endless"),
+        pytest.param(GOAL + "budget: {max_cost_usd: 'x'}\n", 3, "budget.max_cost_usd", "no amount", id="text"),
         pytest.param("tasks:\n\t- goal: a\n", 2, None, "a tab", id="a tab"),
         pytest.param("tasks: [\n", 1, None, "not YAML", id="a list without an end"),
         pytest.param("tasks: &a\n  - goal: a\n", 1, None, "anchors", id="an anchor"),
@@ -157,3 +168,31 @@ def test_every_child_is_asked_for_with_what_the_file_says_and_a_refused_one_is_a
     wanted = [(how["goal"], how["model"], how["tools"], how["max_answer_tokens"]) for how in fleet.asked]
     assert wanted == [("a", "common", ("read_file",), 9), ("b", "own", ("read_file",), 9)]
     assert [(child.ok, child.result.error) for child in children] == [(False, "TooManyAgents: no more today")] * 2
+
+
+class Capped(Refusing):
+    """The same, with caps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.declared: dict[str, tuple[int | None, float | None]] = {}
+
+    async def declare_cap(self, name: str, *, max_tokens: int | None, max_cost_usd: float | None) -> None:
+        assert not self.asked, "declared before anybody can spend"
+        self.declared[name] = max_tokens, max_cost_usd
+
+    async def caps(self) -> tuple[CapView, ...]:
+        other = CapView(name="other", tokens=1, reserved_tokens=0, cost_usd=0.0, reserved_cost_usd=0.0)
+        return other, *(msgspec.structs.replace(other, name=name, tokens=42) for name in self.declared)
+
+
+def test_a_budget_is_declared_first_carried_by_every_child_and_told_at_the_end(tmp_path: Path) -> None:
+    fleet = Capped()
+    swarm = Swarm((Task("a"), Task("b")), budget=Budget(max_tokens=100))
+    spent: list[CapView] = []
+
+    asyncio.run(run_swarm(cast(AsyncFleet, fleet), swarm, workspace=tmp_path, on_spent=spent.append))
+
+    assert list(fleet.declared.values()) == [(100, None)]
+    assert [how["cap"] for how in fleet.asked] == list(fleet.declared) * 2
+    assert [one.tokens for one in spent] == [42]

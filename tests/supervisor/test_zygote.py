@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import random
 import select
@@ -178,6 +179,26 @@ def test_the_log_gets_everything_printed_and_the_traceback_and_is_private(proces
         assert log.startswith("from an earlier life\nwithout a newline, in no hurryTraceback")
         assert log.rstrip().endswith("RuntimeError: this went wrong")
         assert stat.S_IMODE((tmp_path / "fresh.log").stat().st_mode) == 0o600
+        fleet.client.close(timeout_s=10)
+
+    processes.run(body)
+
+
+def test_what_a_child_logs_is_in_its_own_log_without_any_doing_of_its_own(processes: Any, tmp_path: Path) -> None:
+    def main(role: Any, arguments: Any, fds: Any) -> None:
+        logging.getLogger("covey.test").info("%s is here", arguments.name)
+        logging.getLogger("httpx").info("every request")
+
+    def body() -> None:
+        fleet = Fleet(tmp_path, main)
+
+        for name in ("first", "second"):
+            fleet.spawn(name)
+            fleet.next(ChildExited)
+
+        assert fleet.log("first").endswith("Z info covey.test first is here\n")
+        assert fleet.log("second").endswith("Z info covey.test second is here\n")
+        assert fleet.log("second").count("\n") == 1
         fleet.client.close(timeout_s=10)
 
     processes.run(body)

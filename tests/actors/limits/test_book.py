@@ -24,6 +24,7 @@ from covey.actors.limits.actions import (
 )
 from covey.actors.limits.book import CUT_LINGER_S, REMOTE_TTL_S, Book
 from covey.actors.limits.claim import Claim
+from covey.actors.limits.terms import Terms
 from covey.actors.limits.views import view_of
 from covey.protocol.ids import AgentId, BudgetKey, CallId, Incarnation
 from covey.protocol.messages.broker import Priority, Refusal
@@ -31,6 +32,10 @@ from covey.protocol.peer import REMOTE, Owner, Peer
 from covey.storage.leases import LeaseGranted, Outstanding
 
 KEY = BudgetKey("zai:1")
+
+
+def terms(limits: dict[str, int]) -> dict[str, Terms]:
+    return {provider: Terms(limit=limit) for provider, limit in limits.items()}
 
 
 def peer(number: int = 1, life: str = "") -> Peer:
@@ -80,7 +85,7 @@ def refusals(actions: list[Action]) -> list[tuple[str, Refusal]]:
 
 
 def book_with(limit: int = 1, *asks: Asked, queue_bound: int = 100) -> Book:
-    book = Book({"zai": limit}, queue_bound=queue_bound)
+    book = Book(terms({"zai": limit}), queue_bound=queue_bound)
     for one in asks:
         book.decide(one, 0.0)
     return book
@@ -116,7 +121,7 @@ def test_a_repeated_ask_of_a_holder_is_granted_again_and_takes_nothing() -> None
     assert isinstance(again, Grant)
     assert not again.is_new
     assert again.lease.expires_at == 100.0
-    assert book.budgets[KEY].granted == 1
+    assert book.accounts[KEY].budget.granted == 1
 
 
 def test_a_repeated_ask_of_a_waiter_keeps_its_place_and_its_deadline() -> None:
@@ -130,7 +135,7 @@ def test_a_call_of_another_process_is_not_taken_over() -> None:
     book = book_with(1, ask("a", peer(1)))
 
     assert book.decide(ask("a", peer(2)), 1.0) == [Reject(CallId("a"), peer(2).incarnation)]
-    assert book.budgets[KEY].in_flight == 1
+    assert book.accounts[KEY].budget.in_flight == 1
 
 
 def test_a_second_release_and_one_of_an_unknown_call_change_nothing() -> None:
@@ -139,7 +144,7 @@ def test_a_second_release_and_one_of_an_unknown_call_change_nothing() -> None:
 
     assert book.decide(GivenBack(CallId("a")), 2.0) == []
     assert book.decide(GivenBack(CallId("nobody")), 2.0) == []
-    assert book.budgets[KEY].in_flight == 1
+    assert book.accounts[KEY].budget.in_flight == 1
 
 
 def test_an_ask_that_arrives_after_its_release_takes_no_slot() -> None:
@@ -149,7 +154,7 @@ def test_an_ask_that_arrives_after_its_release_takes_no_slot() -> None:
     actions = book.decide(ask("a"), 1.0)
 
     assert refusals(actions) == [("a", Refusal.WITHDRAWN)]
-    assert book.budgets[KEY].in_flight == 0
+    assert book.accounts[KEY].budget.in_flight == 0
 
 
 def test_a_waiter_that_gives_up_is_told_so_and_leaves_the_queue() -> None:
@@ -187,7 +192,7 @@ def test_over_the_bound_of_the_queue_an_ask_is_refused_and_was_never_in_it() -> 
 
 
 def test_a_full_queue_of_one_budget_does_not_refuse_a_free_slot_of_another() -> None:
-    book = Book({"zai": 1, "other": 1}, queue_bound=1)
+    book = Book(terms({"zai": 1, "other": 1}), queue_bound=1)
     book.decide(ask("a"), 0.0)
     book.decide(ask("b"), 0.0)
 
@@ -209,10 +214,10 @@ def test_the_slot_of_a_call_that_was_cut_is_nobodys_for_a_moment() -> None:
     book = book_with(1, ask("a"), ask("b"))
 
     assert grants(book.decide(GivenBack(CallId("a"), was_cut=True), 2.0)) == []
-    assert book.budgets[KEY].in_flight == 1
+    assert book.accounts[KEY].budget.in_flight == 1
     assert book.next_deadline() == 2.0 + CUT_LINGER_S
     assert grants(book.decide(Ticked(), 2.0 + CUT_LINGER_S)) == ["b"]
-    assert book.budgets[KEY].in_flight == 1
+    assert book.accounts[KEY].budget.in_flight == 1
 
 
 def test_a_waiter_that_gives_up_leaves_nothing_behind() -> None:
@@ -220,9 +225,9 @@ def test_a_waiter_that_gives_up_leaves_nothing_behind() -> None:
 
     book.decide(GivenBack(CallId("b"), was_cut=True), 2.0)
 
-    assert book.budgets[KEY].in_flight == 1
+    assert book.accounts[KEY].budget.in_flight == 1
     assert grants(book.decide(GivenBack(CallId("a")), 3.0)) == []
-    assert book.budgets[KEY].in_flight == 0
+    assert book.accounts[KEY].budget.in_flight == 0
 
 
 def test_an_incarnation_that_leaves_gives_back_its_own_and_not_its_process_neighbours() -> None:
@@ -231,7 +236,7 @@ def test_an_incarnation_that_leaves_gives_back_its_own_and_not_its_process_neigh
     actions = book.decide(Left(peer(1, "x")), 1.0)
 
     assert [type(action) for action in actions] == [End]
-    assert list(book.budgets[KEY].leases) == ["b"]
+    assert list(book.accounts[KEY].budget.leases) == ["b"]
     assert book.decide(Left(peer(1, "y")), 1.0)[-1] == Unwatch(peer(1).owner)
 
 
@@ -248,7 +253,7 @@ def test_a_living_holder_keeps_its_slot_until_its_own_deadline_and_no_longer() -
 def test_a_lowered_limit_lets_leases_live_and_grants_nothing_until_they_are_below_it() -> None:
     book = book_with(3, ask("a"), ask("b"), ask("c"), ask("d"))
 
-    assert book.decide(Limited({"zai": 1}), 1.0) == []
+    assert book.decide(Limited(terms({"zai": 1})), 1.0) == []
     assert grants(book.decide(GivenBack(CallId("a")), 2.0)) == []
     assert grants(book.decide(GivenBack(CallId("b")), 2.0)) == []
     assert grants(book.decide(GivenBack(CallId("c")), 2.0)) == ["d"]
@@ -257,13 +262,13 @@ def test_a_lowered_limit_lets_leases_live_and_grants_nothing_until_they_are_belo
 def test_a_raised_limit_grants_at_once() -> None:
     book = book_with(1, ask("a"), ask("b"), ask("c"))
 
-    assert grants(book.decide(Limited({"zai": 2}), 1.0)) == ["b"]
+    assert grants(book.decide(Limited(terms({"zai": 2})), 1.0)) == ["b"]
 
 
 def test_a_lifted_limit_lets_waiters_pass_and_keeps_leases_until_they_end() -> None:
     book = book_with(1, ask("a"), ask("b"))
 
-    assert book.decide(Limited({}), 1.0) == [Pass(CallId("b"), peer().incarnation)]
+    assert book.decide(Limited(terms({})), 1.0) == [Pass(CallId("b"), peer().incarnation)]
     assert book.decide(ask("c"), 1.0) == [Pass(CallId("c"), peer().incarnation)]
     assert [type(action) for action in book.decide(GivenBack(CallId("a")), 2.0)] == [End]
 
@@ -283,13 +288,14 @@ def test_a_successor_counts_what_is_outstanding_before_its_first_event() -> None
     assert [type(a) for a in successor.decide(ask("a", peer(1)), 1.0)] == [Grant]
     successor.decide(Died(peer(1).owner), 2.0)
     assert grants(successor.decide(Ticked(), 2.0 + CUT_LINGER_S)) == ["c"]
-    assert (successor.budgets[KEY].granted, successor.budgets[KEY].peak_in_flight) == (3, 2)
+    slots = successor.accounts[KEY].budget
+    assert (slots.granted, slots.peak_in_flight) == (3, 2)
 
 
 def test_a_view_shows_who_holds_who_waits_and_in_which_order() -> None:
     book = book_with(1, ask("a", peer(7)), ask("b"), ask("c", priority=Priority.INTERACTIVE))
 
-    view = view_of(book.budgets[KEY], 4.0)
+    view = view_of(book.accounts[KEY], 4.0, 0, is_stopped=lambda _: False)
 
     assert [(one.call, one.pid, one.held_s) for one in view.holders] == [("a", 7, 4.0)]
     assert [(one.call, one.position) for one in view.waiters] == [("c", 1), ("b", 2)]
@@ -347,7 +353,7 @@ def test_a_waiter_of_another_host_that_is_not_heard_leaves_the_queue() -> None:
 
 
 def test_whoever_is_late_is_not_served_by_the_slot_of_a_silent_host() -> None:
-    book = Book({"zai": 2}, queue_bound=100)
+    book = Book(terms({"zai": 2}), queue_bound=100)
     book.decide(ask("a", distant(1)), 0.0)
     book.decide(ask("b"), 0.0)
     book.decide(ask("late", timeout_s=REMOTE_TTL_S), 0.0)
@@ -360,12 +366,12 @@ def test_whoever_is_late_is_not_served_by_the_slot_of_a_silent_host() -> None:
 
 
 def test_a_successor_believes_in_other_hosts_from_its_own_start_on() -> None:
-    book = Book({"zai": 1})
+    book = Book(terms({"zai": 1}))
     (grant,) = book.decide(ask("a", distant(), hold_s=1000.0), 0.0)
     assert isinstance(grant, Grant)
     left = Outstanding()
     left.apply(LeaseGranted(lease=grant.lease, in_flight=1))
-    successor = Book({"zai": 1})
+    successor = Book(terms({"zai": 1}))
 
     assert successor.restore(left, 25.0) == []
 

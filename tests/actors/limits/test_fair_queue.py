@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,19 +19,30 @@ PEER = Peer(
 )
 
 
-def waiter(call: str, *, tree: str = "t", priority: Priority = Priority.AGENT, since: float = 0.0) -> Waiter:
+def waiter(
+    call: str,
+    *,
+    tree: str = "t",
+    priority: Priority = Priority.AGENT,
+    since: float = 0.0,
+    model: str = "glm",
+    above: int = 0,
+    attempt: int = 1,
+) -> Waiter:
     claim = Claim(
         call=CallId(call),
         budget=BudgetKey("zai"),
         provider="zai",
         base_url="https://api.z.ai/v4",
-        model="glm",
+        model=model,
         holder=PEER,
         tree=tree,
         priority=priority,
         timeout_s=None,
         hold_s=60.0,
         asked_at_ms=0,
+        waiting_above=above,
+        attempt=attempt,
     )
     return Waiter(claim=claim, since=since)
 
@@ -41,9 +54,9 @@ def queue_of(*waiters: Waiter) -> FairQueue:
     return queue
 
 
-def served(queue: FairQueue, now: float = 0.0) -> list[str]:
+def served(queue: FairQueue, now: float = 0.0, closed: Collection[str] = ()) -> list[str]:
     calls: list[str] = []
-    while (one := queue.pop(now)) is not None:
+    while (one := queue.pop(now, closed)) is not None:
         calls.append(one.claim.call)
     return calls
 
@@ -76,6 +89,137 @@ def test_a_tree_that_comes_back_after_its_turn_stands_behind_those_who_waited() 
     assert served(queue) == ["b0", "c0", "a1"]
 
 
+def test_a_tree_that_leaves_and_comes_back_stands_behind_those_who_stayed() -> None:
+    queue = queue_of(*(waiter(f"{tree}0", tree=tree) for tree in "abc"))
+    queue.remove(CallId("a0"))
+
+    queue.push(waiter("a1", tree="a"))
+
+    assert served(queue) == ["b0", "c0", "a1"]
+
+
+def test_a_tree_that_asks_one_call_at_a_time_gets_as_many_turns_as_one_that_asks_for_many() -> None:
+    queue = queue_of(*(waiter(f"many{n}", tree="many") for n in range(10)), waiter("one0", tree="one"))
+    order: list[str] = []
+    while len(order) < 10 and (got := queue.pop(0.0)) is not None:
+        order.append(got.claim.tree)
+        if got.claim.tree == "one":
+            queue.push(waiter(f"one{len(order)}", tree="one"))
+
+    assert order == ["many", "one"] * 5
+
+
+def test_children_of_waiting_parents_go_first_in_their_tree_the_deepest_before_all() -> None:
+    queue = queue_of(waiter("top"), waiter("child", above=1), waiter("grandchild", above=2), waiter("second", above=1))
+
+    assert served(queue) == ["grandchild", "child", "second", "top"]
+
+
+def test_a_later_attempt_goes_before_first_ones_of_its_tree() -> None:
+    queue = queue_of(waiter("new"), waiter("again", attempt=2), waiter("thrice", attempt=3), waiter("deep", above=1))
+
+    assert served(queue) == ["deep", "again", "thrice", "new"]
+
+
+@pytest.mark.parametrize("priority", [Priority.SUBAGENT, Priority.AUXILIARY])
+def test_a_child_somebody_waits_for_counts_among_the_agents(priority: Priority) -> None:
+    busy = [waiter(f"busy{n}", tree="busy") for n in range(50)]
+    queue = queue_of(*busy, waiter("child", tree="family", priority=priority, above=1))
+
+    assert served(queue).index("child") == 1
+
+
+def test_a_child_somebody_waits_for_keeps_a_better_class() -> None:
+    child = waiter("child", tree="family", priority=Priority.INTERACTIVE, above=1)
+    queue = queue_of(*(waiter(f"agent{n}", tree=f"t{n}") for n in range(3)), child)
+
+    assert served(queue)[0] == "child"
+
+
+def test_configured_weights_share_the_turns_between_classes() -> None:
+    queue = FairQueue((), {Priority.INTERACTIVE: 1, Priority.AGENT: 3})
+    for n in range(40):
+        queue.push(waiter(f"i{n}", priority=Priority.INTERACTIVE))
+        queue.push(waiter(f"a{n}", priority=Priority.AGENT))
+
+    first = served(queue)[:40]
+
+    assert sum(call.startswith("a") for call in first) == 30
+
+
+def test_other_weights_change_the_shares_and_lose_nobody() -> None:
+    queue = FairQueue()
+    for n in range(40):
+        queue.push(waiter(f"i{n}", priority=Priority.INTERACTIVE))
+        queue.push(waiter(f"a{n}", priority=Priority.AGENT))
+
+    queue.configure((), {Priority.INTERACTIVE: 1, Priority.AGENT: 1})
+
+    order = served(queue)
+    assert sum(call.startswith("a") for call in order[:20]) == 10
+    assert len(order) == 80
+
+
+def test_a_model_at_its_limit_does_not_hold_up_the_others() -> None:
+    queue = FairQueue(["turbo"])
+    for one in (waiter("t0", model="turbo"), waiter("t1", model="Turbo", tree="u"), waiter("m0"), waiter("m1")):
+        queue.push(one)
+
+    assert served(queue, closed=["turbo"]) == ["m0", "m1"]
+    assert served(queue) == ["t1", "t0"], "tree t had its turns"
+
+
+def test_a_tree_whose_model_is_at_its_limit_keeps_its_turn() -> None:
+    queue = FairQueue(["turbo"])
+    queue.push(waiter("first", tree="a", model="turbo"))
+    for n in range(4):
+        queue.push(waiter(f"b{n}", tree="b"))
+    assert [queue.pop(0.0, ["turbo"]) for _ in range(2)]
+
+    assert served(queue) == ["first", "b2", "b3"]
+
+
+def test_a_class_whose_model_is_at_its_limit_saves_no_turns() -> None:
+    queue = FairQueue(["turbo"], {Priority.INTERACTIVE: 1, Priority.AGENT: 1})
+    for n in range(20):
+        queue.push(waiter(f"i{n}", priority=Priority.INTERACTIVE, model="turbo"))
+        queue.push(waiter(f"a{n}"))
+    assert all(queue.pop(0.0, ["turbo"]) for _ in range(10))
+
+    assert [call[0] for call in served(queue)[:6]] == ["i", "a", "i", "a", "i", "a"]
+
+
+def test_a_model_that_gets_a_limit_sorts_its_waiters_out_and_moves_nobody() -> None:
+    queue = queue_of(*(waiter(f"{tree}{n}", tree=tree, model=f"m{n}") for n in range(2) for tree in "abc"))
+    before = [one.claim.call for one in queue.in_order(0.0)]
+
+    queue.configure(["m0"], {})
+
+    assert [one.claim.call for one in queue.in_order(0.0)] == before
+    assert queue.queued("M0") == 3
+    assert served(queue, closed=["m0"]) == ["a1", "b1", "c1"]
+
+
+def test_who_is_next_is_shown_without_a_change() -> None:
+    queue = queue_of(waiter("a"), waiter("b"))
+
+    assert {queue.peek(0.0) for _ in range(5)} == {queue.pop(0.0)}
+    assert queue.peek(0.0) is not None
+    assert FairQueue().peek(0.0) is None
+
+
+def test_only_the_first_are_shown_and_those_closed_out_stand_last() -> None:
+    queue = FairQueue(["turbo"])
+    for n in range(5):
+        queue.push(waiter(f"t{n}", model="turbo"))
+        queue.push(waiter(f"m{n}", tree="u"))
+
+    shown = [one.claim.call for one in queue.in_order(0.0, closed=["turbo"], count=7)]
+
+    assert shown == ["m0", "m1", "m2", "m3", "m4", "t0", "t1"]
+    assert len(queue) == 10
+
+
 def test_a_withdrawn_waiter_leaves_the_places_of_the_others() -> None:
     queue = queue_of(waiter("a"), waiter("b"), waiter("c"))
 
@@ -92,6 +236,87 @@ def test_an_old_waiter_of_the_worst_class_gets_every_fourth_turn() -> None:
     order = served(queue, now=AGED_AFTER_S)
 
     assert order == ["new0", "new1", "new2", "old0", "new3", "new4", "new5", "old1", "new6", "new7"]
+
+
+def test_a_turn_by_age_is_not_taken_from_its_class() -> None:
+    queue = FairQueue((), dict.fromkeys(Priority, 1))
+    old = [waiter(f"old{n}", priority=Priority.AUXILIARY) for n in range(3)]
+    for one in (*old, *(waiter(f"new{n}", since=AGED_AFTER_S) for n in range(9))):
+        queue.push(one)
+    queue.configure((), {Priority.AGENT: 1000, Priority.AUXILIARY: 1})
+    assert [queue.pop(AGED_AFTER_S) for _ in range(4)][-1] == old[0], "by age"
+
+    queue.configure((), dict.fromkeys(Priority, 1))
+
+    assert [call[:3] for call in served(queue, AGED_AFTER_S - 1)[:4]] == ["old", "new", "old", "new"]
+
+
+def test_passes_of_an_old_waiter_are_remembered_when_models_get_limits() -> None:
+    queue = queue_of(waiter("old", priority=Priority.AUXILIARY))
+    for n in range(5):
+        queue.push(waiter(f"new{n}", since=AGED_AFTER_S))
+    assert all(queue.pop(AGED_AFTER_S) for _ in range(AGED_PASSES))
+
+    queue.configure(["other"], {})
+
+    assert served(queue, AGED_AFTER_S)[0] == "old"
+
+
+def test_an_old_waiter_whose_model_was_closed_in_between_is_still_passed_over_three_times_at_most() -> None:
+    queue = FairQueue(["turbo"])
+    queue.push(waiter("old", priority=Priority.AUXILIARY, model="turbo"))
+    for n in range(20):
+        queue.push(waiter(f"new{n}", tree=f"t{n}", since=AGED_AFTER_S))
+    while_open: list[str] = []
+    for _ in range(AGED_PASSES + 1):
+        got = queue.pop(AGED_AFTER_S)
+        assert got is not None
+        while_open.append(got.claim.call)
+        queue.pop(AGED_AFTER_S, ["turbo"])
+
+    assert while_open[-1] == "old"
+
+
+def test_who_stood_aside_is_as_old_as_before_in_its_tree_and_for_ageing() -> None:
+    aside = [waiter(f"aside{n}", priority=Priority.AUXILIARY) for n in range(30)]
+    queue = queue_of(*aside, *(waiter(f"young{n}", priority=Priority.AUXILIARY, since=20.0) for n in range(3)))
+    for one in aside:
+        queue.remove(one.claim.call)
+    for one in reversed(aside):
+        queue.push(one)
+    for one in aside[:25]:
+        queue.remove(one.claim.call)
+
+    assert queue.oldest_wait_s(50.0) == 50.0
+    assert served(queue, 10.0)[:5] == ["aside29", "aside28", "aside27", "aside26", "aside25"]
+
+
+def test_who_stood_aside_is_served_by_age_before_the_younger() -> None:
+    old = waiter("old", priority=Priority.AUXILIARY)
+    queue = queue_of(old, *(waiter(f"a{n}", since=1.0) for n in range(8)))
+    queue.remove(CallId("old"))
+    queue.push(old)
+
+    assert served(queue, 1.0 + AGED_AFTER_S)[:4] == ["a0", "a1", "a2", "old"]
+
+
+def test_trees_take_turns_whatever_models_their_waiters_want() -> None:
+    queue = FairQueue(["turbo"])
+    for n, tree in enumerate("abcd" * 2):
+        queue.push(waiter(f"{tree}{n // 4}", tree=tree, model="glm" if n % 2 else "turbo"))
+
+    assert served(queue) == ["a0", "b0", "c0", "d0", "a1", "b1", "c1", "d1"]
+
+
+def test_many_who_give_up_leave_the_others_of_their_tree_in_order() -> None:
+    queue = queue_of(*(waiter(f"c{n}", above=n % 2) for n in range(90)))
+    stay = [one.claim.call for one in queue.in_order(0.0) if int(one.claim.call[1:]) % 5 == 0]
+
+    for n in range(90):
+        if n % 5:
+            queue.remove(CallId(f"c{n}"))
+
+    assert served(queue) == stay
 
 
 def test_a_waiter_that_is_not_old_yet_has_no_turn_before_better_classes() -> None:
@@ -152,15 +377,11 @@ def test_whatever_comes_and_goes_order_and_starvation_bound_hold(steps: list[tup
             assert (got is None) == (not waiting)
             if got is None:
                 continue
-            oldest = next(iter(waiting.values()))
             del waiting[got.claim.call]
             turns_left.pop(got.claim.call, None)
             for other in waiting.values():
                 is_same_line = other.claim.tree == got.claim.tree and other.claim.priority == got.claim.priority
                 assert not (is_same_line and other.since < got.since), "first come, first served within a tree"
-                if got is not oldest:
-                    ranks = list(Priority)
-                    assert ranks.index(other.claim.priority) >= ranks.index(got.claim.priority)
             turns_left = {call: left - 1 for call, left in turns_left.items()}
             assert all(turns_left.values()), "somebody was passed over too often"
         assert len(queue) == len(waiting)
