@@ -43,7 +43,9 @@ class House:
         return {**kept, "COVEY_HOME": str(self.home), "SIM_KEY": "sk-sim", **more}
 
     def covey(self, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*COVEY, *args], env=self.environ(**more), capture_output=True, text=True, timeout=60)
+        # Not here: an agent works in the folder that it is started in.
+        place = {"cwd": self.home.parent, "env": self.environ(**more)}
+        return subprocess.run([*COVEY, *args], **place, capture_output=True, text=True, timeout=60)
 
     def hold_a_slot(self) -> None:
         """Make the account known to the broker, without a call."""
