@@ -130,11 +130,11 @@ def test_a_probe_that_is_being_answered_opens_the_account_before_its_end() -> No
     assert desk.granted == ["a", "b", "c"]
 
     desk.do(Answered(CallId("c"), Incarnation("a stranger")))
-    assert desk.view.state is BudgetState.PAUSED
-    desk.do(Answered(CallId("c"), ME.incarnation))
     assert desk.view.state.value == "paused"
-    desk.end("c")
+    desk.do(Answered(CallId("c"), ME.incarnation))
     assert desk.view.state.value == "open"
+    desk.end("c")
+    assert desk.granted == ["a", "b", "c", "d"]
 
 
 def test_a_used_up_window_parks_the_account_until_it_ends() -> None:
