@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -235,18 +236,17 @@ class Hub:
     def _asked(self, identity: bytes, line: _Line, ask_id: int, body: bytes) -> None:
         peer = line.session.peer
         assert peer is not None, "an open session knows its peer"
-        generation = line.session.generation
-
-        def reply(message: Wire) -> None:
-            is_theirs = self._lines.get(identity) is line and line.session.generation == generation
-            if is_theirs and not self._socket.closed:
-                _send(line, line.session.reply(ask_id, body_of(message)))
-
+        reply = _Reply(self, identity, line, line.session.generation, ask_id)
         try:
             self._on_request(Request(peer, self._requests.decode(body), reply))
         except CoveyError as exc:
             self.protocol_errors += isinstance(exc, ProtocolError)
             reply(Failed(kind=type(exc).__name__, message=str(exc)))
+
+    def _reply(self, to: _Reply, message: Wire) -> None:
+        is_theirs = self._lines.get(to.identity) is to.line and to.line.session.generation == to.generation
+        if is_theirs and not self._socket.closed:
+            _send(to.line, to.line.session.reply(to.ask_id, body_of(message)))
 
     def _told(self, line: _Line, body: bytes) -> None:
         peer = line.session.peer
@@ -322,6 +322,20 @@ def _identity(peer: Peer) -> bytes:
 
 def _text(identity: bytes) -> str:
     return identity.decode(errors="replace")
+
+
+@dataclass(slots=True)
+class _Reply:
+    """The way back of one request. No closure: ten thousand of them may wait."""
+
+    hub: Hub
+    identity: bytes
+    line: _Line
+    generation: int
+    ask_id: int
+
+    def __call__(self, message: Wire) -> None:
+        self.hub._reply(self, message)
 
 
 def _nobody_waits(message: Wire) -> None:

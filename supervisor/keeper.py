@@ -16,6 +16,7 @@ from ..protocol.messages.fleet import ProcessView
 from ..protocol.peer import Peer
 from ..storage.logs import log_event
 from .cgroup import Group
+from .debts import Debts
 from .exits import ExitReason, Lost, OverLimit, from_status, words
 from .home import Home
 from .leftovers import GROUP_S, Register
@@ -110,6 +111,8 @@ class Keeper:
         self._started_at = time.monotonic()
         self._zygote_restarts = 0
         self._reading = -1
+        self._debts = Debts()
+        self._debt_timer: asyncio.TimerHandle | None = None
         self.all_ready = asyncio.Event()
         self.all_stopped = asyncio.Event()
         self.escalated: Escalate | None = None
@@ -134,6 +137,12 @@ class Keeper:
     def kill(self) -> None:
         """Kill whoever is still there. What they had not handed over to the ledger stays in their spools."""
         self._signal_all(signal.SIGKILL)
+        # If it is stuck itself, nobody would ever tell that they are gone; its own death takes them along.
+        self._loop.call_later(HURRY_S, self._kill_silent_zygote)
+
+    def _kill_silent_zygote(self) -> None:
+        if self._zygote.outstanding():
+            self._zygote.kill()
 
     def _signal_all(self, signo: int) -> None:
         for spec in self._plan.spec.children:
@@ -223,11 +232,14 @@ class Keeper:
     def _heard(self, report: ZygoteEvent) -> None:
         match report:
             case ChildSpawned(name=name, incarnation=life, pid=pid, start_ticks=ticks):
+                self._debts.pay(life)
                 self._register.add(name, pid=pid, start_ticks=ticks)
                 self._feed(Spawned(child=name, incarnation=life, pid=pid))
             case SpawnFailed(name=name, incarnation=life, error=error):
+                self._debts.pay(life)
                 self._feed(StartFailed(child=name, incarnation=life, error=error))
             case ChildExited(name=name, incarnation=life, status=status):
+                self._debts.pay(life)
                 self._feed(Ended(child=name, incarnation=life, reason=from_status(status)))
             case StrangersKilled(pids=pids):
                 log_event(log, "strangers_killed", pids=list(pids))
@@ -248,6 +260,7 @@ class Keeper:
         self._zygote.bury(timeout_s=BURY_S)
         self._zygote = exec_zygote()
         self._zygote_restarts += 1
+        self._debts.clear()
         self._take_zygote_in()
         self._read()
         for life, name in outstanding.items():
@@ -276,6 +289,7 @@ class Keeper:
                 self._zygote.signal(life, signal.SIGCONT)
             case Kill(incarnation=life):
                 self._zygote.signal(life, signal.SIGKILL)
+                self._owed(life)
             case ArmTimer(child=name, at=at):
                 self._loop.call_later(max(0.0, at - time.monotonic()), self._feed, Tick(child=name))
             case Report(fact=fact):
@@ -301,6 +315,21 @@ class Keeper:
             payload=msgspec.msgpack.encode(self._arguments_for(spec, life)),
             fds={name: listener.fileno() for name, listener in self._listeners_for(spec).items()},
         )
+        self._owed(life)
+
+    def _owed(self, life: Incarnation) -> None:
+        self._debts.owe(life, time.monotonic())
+        if self._debt_timer is None:
+            self._look_at_debts()
+
+    def _look_at_debts(self) -> None:
+        """A zygote that keeps silent about what it owes is given up: it is replaced, and its children with it."""
+        now, self._debt_timer = time.monotonic(), None
+        if self._debts.is_overdue(now):
+            log_event(log, "zygote_hung", level=logging.ERROR, pid=self._zygote.pid)
+            self._zygote.kill()
+        elif (at := self._debts.next_at()) is not None:
+            self._debt_timer = self._loop.call_later(at - now, self._look_at_debts)
 
     def _report(self, fact: Fact) -> None:
         match fact:

@@ -11,6 +11,7 @@ When `receive` says `ZygoteLost`, the children are dying too. `bury` waits for t
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -137,6 +138,11 @@ class ZygoteClient:
         """Signal that life of a child; False if it is over, or not known to have begun."""
         pidfd = self._pidfds.get(incarnation)
         return pidfd is not None and send_signal(pidfd, signo)
+
+    def kill(self) -> None:
+        """End the zygote itself, and with it all its children; `ZygoteLost` follows."""
+        if not self._is_lost:
+            send_signal(self._pidfd, signal.SIGKILL)
 
     def outstanding(self) -> dict[Incarnation, str]:
         """The lives that were asked for and whose end has not been reported, with the child's name."""
