@@ -85,6 +85,7 @@ class AsyncFleet:
         self._loop = asyncio.get_running_loop()
         self._context = make_context()
         self._links: list[Link] = []
+        self._loss: FleetLost | None = None
         self._records: Records | None = None
         self._slots: Slots | None = None
         self.root = self._link("root", RootReply)
@@ -323,8 +324,12 @@ class AsyncFleet:
     def _link(self, service: str, replies: Any) -> Link:
         link = self._door.link(self._context, service, me=self.me, replies=replies)
         self._links.append(link)
+        if self._loss is not None:
+            # The ledger's link is made when it is first needed, and the end of the fleet is told once.
+            link.fail(self._loss)
         return link
 
     def _lost(self) -> None:
+        self._loss = FleetLost(self._door.where, "a request")
         for link in self._links:
-            link.fail(FleetLost(self._door.where, "a request"))
+            link.fail(self._loss)

@@ -176,8 +176,13 @@ class World:
 
     def _answer(self, holder: Peer, call: CallId) -> None:
         client, life = self.clients[int(holder.name)], self._broker_life
+
+        def arrive() -> None:
+            if life == self._broker_life:
+                self._granted(client, call)
+
         if client.peer == holder:
-            self.time.call_in(WIRE_S, lambda: life == self._broker_life and self._granted(client, call))
+            self.time.call_in(WIRE_S, arrive)
 
     def _unanswered(self, call: CallId) -> Event | None:
         return next((one.unanswered[call] for one in self.clients.values() if call in one.unanswered), None)

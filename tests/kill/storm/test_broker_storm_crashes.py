@@ -18,7 +18,7 @@ from under_fire import PATIENCE_S, MakeFleet, UnderFire, until
 
 from covey import FleetTransport
 from covey.actors.limits.book import CUT_LINGER_S
-from covey.protocol.errors import BrokerSilent, SlotTimeout
+from covey.protocol.errors import BrokerSilent, FleetLost, SlotTimeout
 from covey.supervisor.slots import BROKER_GRACE_S
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow]
@@ -200,6 +200,29 @@ def test_while_the_broker_says_nothing_callers_wait_or_fail_by_themselves_and_no
     assert is_waiting
     assert answer.status_code == httpx.codes.OK
     until(lambda: fire.leases() == [], "those that gave up hold nothing")
+
+
+def test_whoever_turns_to_the_ledger_first_after_the_end_of_the_fleet_hears_of_it_at_once(
+    make_fleet: MakeFleet,
+) -> None:
+    fire = make_fleet()
+    os.kill(fire.pid_of("root"), signal.SIGKILL)
+    until(lambda: _is_lost(fire), "it is known that the fleet has ended")
+
+    fire.fleet.record_usage({"prompt_tokens": 1, "completion_tokens": 1}, base_url=fire.url, model=MODEL)
+    began = time.monotonic()
+    with pytest.raises(FleetLost):
+        fire.fleet.flush(timeout=PATIENCE_S)
+
+    assert time.monotonic() - began < 1.0
+
+
+def _is_lost(fire: UnderFire) -> bool:
+    try:
+        fire.fleet.agents()
+    except FleetLost:
+        return True
+    return False
 
 
 def _ms(seconds: list[float]) -> str:
