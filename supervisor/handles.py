@@ -63,6 +63,7 @@ class Slot:
         self._interrupt = interrupt
         self._key = key
         self._granted: Granted | Unlimited | None = None
+        self._is_abandoned = False
         self._usage: Usage | None = None
         self._fault: Fault | None = None
         self._is_answered = False
@@ -180,12 +181,18 @@ class Slot:
             seat.portal.soon(function, *args)
 
     async def _enter(self, seat: Seat) -> None:
-        self._granted = await seat.fleet.slots.acquire(self._request)
+        granted = await seat.fleet.slots.acquire(self._request)
+        if self._is_abandoned:
+            # An interrupt that hit between two lines of the waiting thread: it could not take this wait back any more.
+            seat.fleet.slots.release(self._request, granted)
+            return
+        self._granted = granted
         self._entered_at = time.monotonic()
         self._started_ms = int(time.time() * 1000)
 
     def _abandon(self) -> None:
         """The wait was interrupted in the very moment of the grant: nobody will leave this slot, so it goes back."""
+        self._is_abandoned = True
         granted, self._granted = self._granted, None
         if granted is not None and self._seat is not None:
             self._seat.fleet.slots.release(self._request, granted)

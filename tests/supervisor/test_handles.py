@@ -236,6 +236,27 @@ def test_a_task_cancelled_in_the_moment_of_the_grant_gives_it_back(with_question
     assert asyncio.run(scenario()).held == set()
 
 
+class DeafPortal(Portal):
+    """The interrupt comes after the wait was started and before anybody could take it back."""
+
+    def call_until(self, interrupt: Any, work: Coroutine[Any, Any, Any], *, waiting_for: str) -> Any:
+        self.started = asyncio.run_coroutine_threadsafe(work, self._loop)
+        raise KeyboardInterrupt
+
+
+def test_a_wait_that_an_interrupt_left_running_gives_its_slot_back_at_the_grant() -> None:
+    portal = DeafPortal()
+    doors = Doors()
+
+    with pytest.raises(KeyboardInterrupt), slot(doors, portal):
+        pytest.fail("it was interrupted")
+
+    portal.started.result(timeout=5)
+    portal.call(settled())
+    assert (doors.held, doors.accounts) == (set(), [])
+    portal.close()
+
+
 def test_a_question_that_fails_ends_the_wait_with_its_error_and_nothing_held(portal: Portal) -> None:
     doors = Doors(is_free=False)
 
