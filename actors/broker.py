@@ -89,6 +89,8 @@ from .runtime.exits import ExitReason
 log = logging.getLogger(__name__)
 
 REPORT_AGAIN_S: Final = 1.0
+LEAST_TICK_S: Final = 0.001
+"""Timers count in milliseconds and may come early: one that is set for less would come at once, again and again."""
 FARTHEST_TICK_S: Final = 10.0
 """Timers stand still while the host sleeps and deadlines do not: so we look again in time."""
 
@@ -392,7 +394,7 @@ class Broker(LoopActor):
         if self._timer is not None:
             self._timer.cancel()
         self._tick_at = at
-        self._timer = self.after(max(0.0, at - now), _TICK)
+        self._timer = self.after(max(LEAST_TICK_S, at - now), _TICK)
 
 
 def _text_bytes(ask: Acquire) -> int:

@@ -28,15 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure; exit code 1 if a bound does not hold."""
-    import asyncio
-
+    from ..supervisor.loops import run
     from .broker_run import FEW, HOLD_S, Plan, measure
     from .machine import describe
     from .report import Report, at_least, at_most, emit, median, p99
 
     quick = Plan(slices=8, trips=25, stretch_s=0.5, waiters=1_000, probes=50, rules=200)
     plan = quick if args.quick else Plan()
-    seen = asyncio.run(measure(plan))
+    seen = run(measure(plan))
     crowded = seen.crowded
     bounds = (
         at_most("acquire_p50_ratio", _ratio(seen.acquire, seen.bare), ACQUIRE_RATIO),

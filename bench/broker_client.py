@@ -17,6 +17,7 @@ import msgspec
 from ..protocol.messages.broker import Acquire, Destination
 from ..supervisor.client import AsyncFleet, new_call_id
 from ..supervisor.home import Home
+from ..supervisor.loops import run
 from .broker_spans import Spans
 
 MODEL: Final = "sim-1"
@@ -104,7 +105,7 @@ class ClientProcess:
 
 def main(home: str, name: str) -> None:
     """Join the fleet of that home and do what the lines say."""
-    asyncio.run(_serve(Home.locate(home), name))
+    run(_serve(Home.locate(home), name))
 
 
 async def _serve(home: Home, name: str) -> None:

@@ -28,14 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure; exit code 1 if a bound does not hold."""
-    import asyncio
-
+    from ..supervisor.loops import run
     from .link_run import Plan, measure
     from .machine import describe
     from .report import Report, at_least, at_most, emit, median
 
     plan = Plan(rounds=2, slices=2, pipelined=2_000, tells=2_000, kills=2) if args.quick else Plan()
-    seen = asyncio.run(measure(plan))
+    seen = run(measure(plan))
     bounds = (
         at_most("round_trip_p50_ratio", median(seen.link_spaced) / median(seen.bare_spaced), ROUND_TRIP_RATIO),
         at_least("pipelined_share", median(seen.link_rates) / median(seen.bare_rates), PIPELINED_SHARE),

@@ -23,6 +23,7 @@ from ..protocol.messages.base import Done, Failed, Wire
 from ..protocol.peer import Peer
 from ..storage.owners import me
 from ..supervisor.hub import Hub
+from ..supervisor.loops import run
 from ..supervisor.pump import NOBLOCK, NOBLOCK_MORE, Pump
 from ..supervisor.sockets import make_context, make_router
 
@@ -108,7 +109,7 @@ def _serve_bare(path: str, listener_fd: int) -> None:
 
 
 def _serve_loop(path: str, listener_fd: int) -> None:
-    asyncio.run(_serve_loop_until_killed(path, listener_fd))
+    run(_serve_loop_until_killed(path, listener_fd))
 
 
 async def _serve_loop_until_killed(path: str, listener_fd: int) -> None:
@@ -133,7 +134,7 @@ async def _nobody_wants_us() -> None:
 
 
 def _serve_hub(path: str, listener_fd: int) -> None:
-    asyncio.run(_serve_hub_until_the_end(path, listener_fd))
+    run(_serve_hub_until_the_end(path, listener_fd))
 
 
 async def _serve_hub_until_the_end(path: str, listener_fd: int) -> None:

@@ -23,13 +23,14 @@ class Deadlines:
         self._heap: list[tuple[float, int]] = []
         self._at: dict[int, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
 
     def set(self, key: int, timeout_s: float) -> None:
         """The wait of that key ends in `timeout_s`."""
         at = self._loop.time() + timeout_s
         self._at[key] = at
         heapq.heappush(self._heap, (at, key))
-        if self._timer is None or at < self._timer.when():
+        if self._timer is None or at < self._timer_at:
             self._arm()
 
     def drop(self, key: int) -> None:
@@ -50,7 +51,10 @@ class Deadlines:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._heap[0][0], self._ring) if self._heap else None
+            self._timer = None
+        if self._heap:
+            self._timer_at = self._heap[0][0]
+            self._timer = self._loop.call_at(self._timer_at, self._ring)
 
     def _ring(self) -> None:
         self._timer = None

@@ -270,14 +270,17 @@ class Hub:
 
     def _watch(self, line: _Line, peer: Peer) -> None:
         if self._on_silent is not None and line.beat is None and peer.role != CLIENT:
-            line.beat = self._loop.call_at(next_beat(self._loop.time(), self._beat_s), self._listen, line, peer)
+            self._set_beat(line, peer, self._loop.time())
 
-    def _listen(self, line: _Line, peer: Peer) -> None:
+    def _set_beat(self, line: _Line, peer: Peer, now: float) -> None:
+        at = next_beat(now, self._beat_s)
+        line.beat = self._loop.call_at(at, self._listen, line, peer, at)
+
+    def _listen(self, line: _Line, peer: Peer, due: float) -> None:
         """Once a beat: ask a peer that says nothing, and tell when it has been silent for too long."""
-        assert line.beat is not None, "this is its timer"
         assert self._on_silent is not None, "nobody is watched for nobody"
-        now, due = self._loop.time(), line.beat.when()
-        line.beat = self._loop.call_at(next_beat(now, self._beat_s), self._listen, line, peer)
+        now = self._loop.time()
+        self._set_beat(line, peer, now)
         if now - due > self._beat_s:
             # We stood still ourselves: what it said meanwhile is in the socket, unread.
             line.session.excuse(now)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from .interrupts import NAP_S, Interrupt, check
+from .loops import new_loop
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ class Portal:
     """A thread that runs a loop for callers that have none. One per blocking fleet."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._loop.run_forever, name="covey-fleet", daemon=True)
         self._thread.start()

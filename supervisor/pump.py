@@ -26,13 +26,17 @@ _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
 
 
+EARLY_S: Final = 0.002
+"""libuv counts in milliseconds: its timers may come this much too early, and what was due is not due again."""
+
+
 def next_beat(now: float, every_s: float) -> float:
     """The next moment on the clock that is a multiple of `every_s`.
 
     Who does something every second does it then: a process that has nothing else to do wakes up once and not for each
     of its sockets, and what it says meets the others awake.
     """
-    return (now // every_s + 1.0) * every_s
+    return ((now + EARLY_S) // every_s + 1.0) * every_s
 
 
 class Sends(Protocol):

@@ -57,6 +57,7 @@ def rehearse() -> None:
     msgspec.msgpack.Decoder(ServiceArguments)
     me()
     with suppress(OSError, TimeoutError):
+        # On asyncio's own loop: libuv ends a process that was forked from one with a loop of its own.
         asyncio.run(_calls())
 
 

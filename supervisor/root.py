@@ -47,6 +47,7 @@ from .leftovers import TAG, reap
 from .link import Link
 from .listeners import Listener, listen
 from .logs import log_to_stderr
+from .loops import run
 from .network import SUFFIX, NetworkAddress, NetworkListener, listen_at
 from .presence import Displaced, Presence, sign, socket_path
 from .process_views import process_view
@@ -127,7 +128,7 @@ def run_root(
         began=began,
     )
     try:
-        return asyncio.run(root.serve())
+        return run(root.serve())
     finally:
         presence.close()
         for one in network.values():

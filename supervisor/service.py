@@ -26,6 +26,7 @@ from .home import Home
 from .hub import Hub
 from .keys import KeyRing
 from .link import Link
+from .loops import run
 from .sockets import make_context
 
 READY_TIMEOUT_S = 30.0
@@ -132,5 +133,5 @@ def run_service(payload: bytes, body: Callable[[Service], Coroutine[Any, Any, No
         finally:
             await service.close()
 
-    asyncio.run(main())
+    run(main())
     return 0

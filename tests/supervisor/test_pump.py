@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from covey.supervisor.pump import next_beat
+from covey.supervisor.pump import EARLY_S, next_beat
 
 CLOCKS = st.floats(min_value=0.0, max_value=1e7)
 SPANS = st.sampled_from([0.05, 0.1, 0.3, 0.5, 1.0, 3.0])
@@ -18,9 +18,13 @@ def test_the_next_beat_is_ahead_by_no_more_than_one_and_the_same_for_all(
 ) -> None:
     beat = next_beat(now, every_s)
 
-    assert now - 1e-6 < beat <= now + every_s + 1e-6
+    assert now - 1e-6 < beat <= now + every_s + EARLY_S + 1e-6
     meanwhile = now + later_by * (beat - now)
-    assert abs(next_beat(meanwhile, every_s) - beat) < 1e-6 or meanwhile >= beat - 1e-6
+    assert abs(next_beat(meanwhile, every_s) - beat) < 1e-6 or meanwhile >= beat - EARLY_S - 1e-6
+
+
+def test_a_timer_that_came_a_little_early_is_not_set_for_the_same_beat_again() -> None:
+    assert next_beat(12.9995, 1.0) == 14.0
 
 
 def test_a_beat_that_is_now_leads_to_the_next_one() -> None:
