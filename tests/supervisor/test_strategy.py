@@ -957,6 +957,27 @@ def test_one_that_has_not_had_its_turn_is_waited_for() -> None:
     assert names(world.end("c", DONE), Complete) == ["c"]
 
 
+def test_one_that_lives_is_waited_for_while_others_have_still_to_start() -> None:
+    special = {"b": SIGNIFICANT, "c": SIGNIFICANT}
+    world = World({"b": 0, "c": 0, "a": 1}, special=special, auto_shutdown=ALL)
+    world.feed(StartAll())
+    world.ready("b", "c")
+    assert isinstance(world.phase("a"), Starting)
+
+    assert names(world.end("b", DONE), Complete) == []
+    assert names(world.end("c", DONE), Complete) == ["c"]
+
+
+def test_one_that_lives_is_waited_for_while_those_behind_it_are_replaced() -> None:
+    special = {"b": SIGNIFICANT, "c": SIGNIFICANT}
+    world = World({"b": 0, "c": 0, "a": 1, "d": 2}, REST_FOR_ONE, special=special, auto_shutdown=ALL).up()
+    world.end("a")
+    assert isinstance(world.phase("d"), Stopping)
+
+    assert names(world.end("b", DONE), Complete) == []
+    assert names(world.end("c", DONE), Complete) == ["c"]
+
+
 def test_one_that_is_replaced_with_its_group_is_waited_for() -> None:
     world = World(
         {"b": 0, "a": 1, "c": 2}, REST_FOR_ONE, special={"b": SIGNIFICANT, "c": SIGNIFICANT}, auto_shutdown=ALL
