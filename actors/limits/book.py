@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
 from ...protocol.destination import provider_of
-from ...protocol.ids import AgentId, BudgetKey, CallId
+from ...protocol.ids import AgentId, BudgetKey
 from ...protocol.messages.broker import CapView, Outcome, Refusal
 from ...protocol.peer import Owner
 from ...protocol.prices import cost_usd
@@ -49,22 +49,19 @@ from .actions import (
     Unwatch,
     Watch,
 )
+from .budget import Budget
 from .caps import Caps
 from .claim import Claim, Waiter
-from .deadlines import Deadlines
-from .distant import Distant
 from .outlook import Turned
-from .terms import NO_LIMIT, Terms
-from .whereabouts import Whereabouts
+from .roll import UNCOUNTED, Roll
+from .terms import Terms
 
 QUEUE_BOUND: Final = 10_000
 CUT_LINGER_S: Final = 0.05
 """A provider notices a closed connection a few turns of its loop later than the kernel tells us that a process died:
 a call that takes the slot within a millisecond arrives before that, and is refused (seen with the simulated one)."""
 REMOTE_TTL_S: Final = 30.0
-_SPENT_KEPT: Final = 4096
 _REVOKED_KEPT: Final = 65_536
-_UNCOUNTED: Final = Terms(limit=NO_LIMIT)
 
 
 class Book:
@@ -81,20 +78,18 @@ class Book:
         queue_bound: int = QUEUE_BOUND,
         remote_ttl_s: float = REMOTE_TTL_S,
     ) -> None:
-        self.accounts: dict[BudgetKey, Account] = {}
-        self._terms = dict(terms)
         self._boot = boot
         self._queue_bound = queue_bound
         self._caps = Caps()
         # The moment of the event that is being decided.
         self._now, self._wall_ms = 0.0, 0
-        self._where = Whereabouts()
-        self._deadlines = Deadlines()
-        self._watched: set[Owner] = set()
-        self._distant = Distant(ttl_s=remote_ttl_s)
-        self._spent: OrderedDict[CallId, None] = OrderedDict()
-        self._lingering: dict[CallId, Account] = {}
+        self._roll = Roll(terms, self._caps, remote_ttl_s=remote_ttl_s)
         self._revoked: OrderedDict[AgentId, None] = OrderedDict()
+
+    @property
+    def accounts(self) -> dict[BudgetKey, Account]:
+        """Every account that somebody asked for."""
+        return self._roll.accounts
 
     @property
     def queued(self) -> int:
@@ -111,27 +106,21 @@ class Book:
 
     def next_deadline(self) -> float | None:
         """When `decide` wants to hear `Ticked` if nothing else happens before."""
-        known = [self._deadlines.next_at(), self._distant.next_at()]
-        for account in self.accounts.values():
-            if account.queued:
-                known.append(account.next_at(self._now))
-        return min((at for at in known if at is not None), default=None)
+        return self._roll.next_at(self._now)
 
     def restore(self, outstanding: Outstanding, now: float, wall_ms: int = 0) -> list[Action]:
         """Take over at `now` what an earlier broker left. To be called once, before any event."""
         self._now, self._wall_ms = now, wall_ms
-        self._caps = Caps(outstanding.caps.values())
+        self._caps = self._roll.caps = Caps(outstanding.caps.values())
         for totals in outstanding.totals.values():
-            budget = self._account(totals.budget, totals.provider).budget
+            budget = self._roll.account(totals.budget, totals.provider).budget
             budget.granted, budget.peak_in_flight = totals.granted, totals.peak_in_flight
         actions: list[Action] = []
         for lease in outstanding.leases.values():
-            self._account(lease.budget, lease.provider).restore(lease, now)
-            self._where.add(lease.call, lease.budget, lease.holder)
-            self._deadlines.set(lease.call, lease.expires_at)
+            self._roll.restore(lease, now)
             self._watch(lease.holder.owner, actions)
         for standing in outstanding.standings.values():
-            self._account(standing.budget, standing.provider).regime.restore(
+            self._roll.account(standing.budget, standing.provider).regime.restore(
                 standing, boot=self._boot, outstanding=outstanding.leases.keys(), now=now, wall_ms=wall_ms
             )
         return actions
@@ -151,12 +140,12 @@ class Book:
             case Revoked(agents=agents):
                 self._revoke(agents, actions)
             case Renewed(owner=owner):
-                if owner in self._distant:
-                    self._distant.hear(owner, now)
+                self._roll.hear(owner, now)
             case Left(peer=peer):
-                gone = [GivenBack(call, was_cut=True) for call in self._where.of_incarnation(peer.incarnation)]
+                gone = [GivenBack(call, was_cut=True) for call in self._roll.of_incarnation(peer.incarnation)]
                 self._give_back(gone, actions)
-                self._unwatch(peer.owner, actions)
+                if self._roll.unwatch(peer):
+                    actions.append(Unwatch(peer.owner))
             case Died(owner=owner):
                 self._bury(owner, actions)
             case Limited(terms=terms):
@@ -176,22 +165,21 @@ class Book:
     # --- events: asking ----------------------------------------------------------------------------------------------
 
     def _ask(self, claim: Claim, actions: list[Action]) -> None:
-        found = self._where.find(claim.call)
+        found = self._roll.find(claim.call)
         if found is not None:
-            self._ask_again(claim, found[0], found[1].incarnation == claim.holder.incarnation, actions)
+            self._ask_again(claim, found[0].budget, found[1] == claim.holder.incarnation, actions)
             return
-        if claim.provider not in self._terms and not self.counts(claim.cap):
+        if claim.provider not in self._roll.terms and not self.counts(claim.cap):
             actions.append(Pass(claim.call, claim.holder.incarnation))
             return
-        account = self._account(claim.budget, claim.provider)
+        account = self._roll.account(claim.budget, claim.provider)
         refusal = self._objection(account, claim)
         if refusal is not None:
             actions.append(_refusal(account, claim, refusal, 0.0))
         else:
             self._enqueue(account, claim, actions)
 
-    def _ask_again(self, claim: Claim, key: BudgetKey, is_holder: bool, actions: list[Action]) -> None:
-        budget = self.accounts[key].budget
+    def _ask_again(self, claim: Claim, budget: Budget, is_holder: bool, actions: list[Action]) -> None:
         if not is_holder:
             actions.append(Reject(claim.call, claim.holder.incarnation))
         elif (lease := budget.leases.get(claim.call)) is not None:
@@ -200,7 +188,7 @@ class Book:
     def _objection(self, account: Account, claim: Claim) -> Turned | Refusal | None:
         if claim.agent in self._revoked:
             return Refusal.REVOKED
-        if claim.call in self._spent:
+        if self._roll.is_spent(claim.call):
             # A copy of an ask that comes after its release: nobody would ever give that slot back.
             return Refusal.WITHDRAWN
         turned = account.regime.turned_away(
@@ -209,22 +197,21 @@ class Book:
         if turned is not None:
             return turned
         # Whoever waits is among those that are somewhere: most of the time nobody has to be counted.
-        if len(self._where) >= self._queue_bound <= self.queued and account.would_wait(claim, self._now):
+        if len(self._roll) >= self._queue_bound <= self.queued and account.would_wait(claim, self._now):
             return Refusal.QUEUE_FULL
         return None
 
     def _enqueue(self, account: Account, claim: Claim, actions: list[Action]) -> None:
-        account.budget.queue.push(Waiter(claim=claim, since=self._now))
-        self._where.add(claim.call, account.key, claim.holder)
+        self._roll.enter(claim, account, self._now)
         self._watch(claim.holder.owner, actions)
         self._admit(account, actions)
-        still = self._where.find(claim.call) is not None and claim.call not in account.budget.leases
+        still = self._roll.find(claim.call) is not None and claim.call not in account.budget.leases
         if not still or claim.timeout_s is None:
             return
         if claim.timeout_s > 0:
-            self._deadlines.set(claim.call, self._now + claim.timeout_s)
+            self._roll.due(claim.call, self._now + claim.timeout_s)
         else:
-            self._drop(claim.call)
+            self._roll.drop(claim.call)
             actions.append(_refusal(account, claim, Refusal.TIMEOUT, 0.0))
 
     # --- events: ending ----------------------------------------------------------------------------------------------
@@ -232,11 +219,11 @@ class Book:
     def _give_back(self, ends: Iterable[GivenBack], actions: list[Action]) -> None:
         touched: dict[BudgetKey, Account] = {}
         for end in ends:
-            found = self._where.find(end.call)
-            if found is not None and end.asker is not None and end.asker != found[1].incarnation:
+            found = self._roll.find(end.call)
+            if found is not None and end.asker is not None and end.asker != found[1]:
                 continue  # somebody else's call: only its holder gives it back
-            self._spend(end.call)
-            dropped = self._drop(end.call)
+            self._roll.spend(end.call)
+            dropped = self._roll.drop(end.call)
             if dropped is None:
                 continue
             account, what = dropped
@@ -248,10 +235,10 @@ class Book:
         self._admit_all(touched.values(), actions)
 
     def _hear_answer(self, event: Answered, actions: list[Action]) -> None:
-        found = self._where.find(event.call)
-        if found is None or event.asker != found[1].incarnation:
+        found = self._roll.find(event.call)
+        if found is None or event.asker != found[1]:
             return
-        account = self.accounts[found[0]]
+        account, _ = found
         account.regime.answered(event.call, now=self._now)
         self._admit_all((account,), actions)
 
@@ -267,15 +254,15 @@ class Book:
                 self._turn_away(account, waiter, Refusal.REVOKED, actions)
 
     def _bury(self, owner: Owner, actions: list[Action]) -> None:
-        self._watched.discard(owner)
+        self._roll.died(owner)
         touched: dict[BudgetKey, Account] = {}
         self._inherit(owner, actions, touched)
         self._admit_all(touched.values(), actions)
 
     def _inherit(self, owner: Owner, actions: list[Action], touched: dict[BudgetKey, Account]) -> None:
         """Take back all that this process had; nobody gets it yet."""
-        for call in self._where.of_owner(owner):
-            dropped = self._drop(call)
+        for call in self._roll.of_owner(owner):
+            dropped = self._roll.drop(call)
             assert dropped is not None, "whereabouts name only calls that are somewhere"
             account, what = dropped
             touched[account.key] = account
@@ -302,7 +289,7 @@ class Book:
         account.rates.ended(lease.call, tokens, self._now)
         linger_s = max(account.regime.lag_s(), CUT_LINGER_S if end.was_cut and lingers else 0.0)
         if linger_s > 0:
-            self._linger(account, lease, self._now + linger_s)
+            self._roll.linger(account, lease, self._now + linger_s)
         if end.outcome is None and not end.was_cut:
             self._caps.drop(lease.call)
             return ()
@@ -321,10 +308,10 @@ class Book:
     # --- events: the owner's, and time's -----------------------------------------------------------------------------
 
     def _limit(self, terms: Mapping[str, Terms], actions: list[Action]) -> None:
-        self._terms = dict(terms)
+        self._roll.terms = dict(terms)
         for account in self.accounts.values():
             provider = account.budget.provider
-            account.configure(terms.get(provider, _UNCOUNTED))
+            account.configure(terms.get(provider, UNCOUNTED))
             if provider not in terms:
                 self._lift(account, actions)
         self._admit_all(self.accounts.values(), actions)
@@ -332,7 +319,7 @@ class Book:
     def _lift(self, account: Account, actions: list[Action]) -> None:
         """Let all waiters pass whom no cap concerns; leases end as they would have."""
         for waiter in [one for one in account.waiters() if not self.counts(one.claim.cap)]:
-            self._drop(waiter.claim.call)
+            self._roll.drop(waiter.claim.call)
             actions.append(Pass(waiter.claim.call, waiter.claim.holder.incarnation))
 
     def _unlock(self, key: BudgetKey, actions: list[Action]) -> None:
@@ -342,9 +329,9 @@ class Book:
 
     def _read_quota(self, event: QuotaRead, actions: list[Action]) -> None:
         provider = provider_of(event.budget)
-        if event.budget not in self.accounts and provider not in self._terms:
+        if event.budget not in self.accounts and provider not in self._roll.terms:
             return
-        account = self._account(event.budget, provider)
+        account = self._roll.account(event.budget, provider)
         account.regime.quota_seen(event.windows, now=self._now, wall_ms=self._wall_ms)
         self._admit_all((account,), actions)
 
@@ -355,19 +342,18 @@ class Book:
 
     def _expire(self, actions: list[Action]) -> None:
         touched: dict[BudgetKey, Account] = {}
-        for owner in self._distant.pop_due(self._now):
+        for owner in self._roll.pop_silent(self._now):
             self._inherit(owner, actions, touched)
-        for call in self._deadlines.pop_due(self._now):
-            if (freed := self._lingering.pop(call, None)) is not None:
-                freed.budget.settle(call)
+        for call in self._roll.pop_due(self._now):
+            if (freed := self._roll.settle(call)) is not None:
                 touched[freed.key] = freed
                 continue
-            dropped = self._drop(call)
+            dropped = self._roll.drop(call)
             assert dropped is not None, "only a call that holds or waits has a deadline"
             account, what = dropped
             touched[account.key] = account
             if isinstance(what, Lease):
-                self._spend(call)
+                self._roll.spend(call)
                 actions.append(Overdue(what, self._ended(account, what, GivenBack(call, was_cut=True), lingers=False)))
             else:
                 actions.append(_refusal(account, what.claim, Refusal.TIMEOUT, what.waited_s(self._now)))
@@ -384,11 +370,11 @@ class Book:
         """Let out whom the account lets out now; then turn away who waits in vain, and keep what is new."""
         while (found := account.admit(self._now)) is not None:
             if isinstance(found, Overspent):
-                self._forget(found.waiter)
+                self._roll.forget(found.waiter)
                 turned = Turned(reason=Refusal.CAP_REACHED, detail=found.why)
                 actions.append(_refusal(account, found.waiter.claim, turned, found.waiter.waited_s(self._now)))
                 continue
-            self._deadlines.set(found.call, found.expires_at)
+            self._roll.due(found.call, found.expires_at)
             budget = account.budget
             wants_quota = account.asks_for_quota(self._now)
             is_probe = account.regime.is_probe(found.call)
@@ -411,63 +397,18 @@ class Book:
                 self._turn_away(account, waiter, turned, actions)
 
     def _turn_away(self, account: Account, waiter: Waiter, why: Turned | Refusal, actions: list[Action]) -> None:
-        self._drop(waiter.claim.call)
+        self._roll.drop(waiter.claim.call)
         actions.append(_refusal(account, waiter.claim, why, waiter.waited_s(self._now)))
 
-    def _drop(self, call: CallId) -> tuple[Account, Lease | Waiter] | None:
-        found = self._where.find(call)
-        if found is None:
-            return None
-        account = self.accounts[found[0]]
-        what = account.drop(call)
-        assert what is not None, "a call that is somewhere holds or waits"
-        self._forget(what)
-        return account, what
-
-    def _forget(self, what: Lease | Waiter) -> None:
-        call, holder = (what.call, what.holder) if isinstance(what, Lease) else (what.claim.call, what.claim.holder)
-        self._where.drop(call)
-        self._deadlines.cancel(call)
-        if not self._where.has_any(holder.owner):
-            self._distant.forget(holder.owner)
-
-    def _linger(self, account: Account, lease: Lease, until: float) -> None:
-        """Keep the slot of a call that is over from everybody for a moment."""
-        self._spend(lease.call)
-        account.budget.linger(lease)
-        self._lingering[lease.call] = account
-        self._deadlines.set(lease.call, until)
-
-    def _account(self, key: BudgetKey, provider: str) -> Account:
-        account = self.accounts.get(key)
-        if account is None:
-            # A lease can outlive its provider's limit; such an account admits nobody who has to be counted.
-            terms = self._terms.get(provider, _UNCOUNTED)
-            account = self.accounts[key] = Account(key, provider=provider, terms=terms, caps=self._caps)
-        return account
-
     def _price(self, provider: str, model: str) -> Price | None:
-        terms = self._terms.get(provider)
+        terms = self._roll.terms.get(provider)
         return terms.prices.get(model) if terms is not None else None
-
-    def _spend(self, call: CallId) -> None:
-        self._spent[call] = None
-        if len(self._spent) > _SPENT_KEPT:
-            self._spent.popitem(last=False)
 
     # --- owners ------------------------------------------------------------------------------------------------------
 
     def _watch(self, owner: Owner, actions: list[Action]) -> None:
-        if owner.is_remote:
-            self._distant.hear(owner, self._now)
-        elif owner not in self._watched:
-            self._watched.add(owner)
+        if self._roll.watch(owner, self._now):
             actions.append(Watch(owner))
-
-    def _unwatch(self, owner: Owner, actions: list[Action]) -> None:
-        if owner in self._watched and not self._where.has_any(owner):
-            self._watched.discard(owner)
-            actions.append(Unwatch(owner))
 
 
 def _refusal(account: Account, claim: Claim, why: Turned | Refusal, waited_s: float) -> Refuse:

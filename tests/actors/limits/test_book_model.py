@@ -140,7 +140,7 @@ class BookMachine(RuleBasedStateMachine):
     def ask_again(self, claim: Claim) -> None:
         was_held, was_waiting = claim.call in self.held, claim.call in self.waiting
         before = self.book.accounts[claim.budget].budget.granted if claim.budget in self.book.accounts else 0
-        deadline = self.book._deadlines._at.get(claim.call, self.now + 1)
+        deadline = self.book._roll._deadlines._at.get(claim.call, self.now + 1)
 
         actions = self._ask(claim)
 
@@ -157,7 +157,7 @@ class BookMachine(RuleBasedStateMachine):
 
         assert claim.call not in self.held
         assert claim.call not in self.waiting
-        assert claim.call not in self.book._where._place
+        assert claim.call not in self.book._roll._where._place
 
     @rule(claim=asks, kind=st.sampled_from([None, *TROUBLES]), chance=st.floats(0, 1))
     def end(self, claim: Claim, kind: FaultKind | None, chance: float) -> None:
@@ -249,7 +249,7 @@ class BookMachine(RuleBasedStateMachine):
         queued = {waiter.claim.call for account in self.book.accounts.values() for waiter in account.waiters()}
         assert leases == set(self.held)
         assert queued == set(self.waiting)
-        assert set(self.book._where._place) == leases | queued
+        assert set(self.book._roll._where._place) == leases | queued
         assert len(queued) <= QUEUE_BOUND
 
     @invariant()
@@ -269,7 +269,7 @@ class BookMachine(RuleBasedStateMachine):
         far = {claim.holder.owner for claim in (*self.held.values(), *self.waiting.values()) if _is_far(claim)}
         assert far == set(self.believed)
         assert all(end > self.now for end in self.believed.values())
-        assert len(self.book._distant) == len(far)
+        assert len(self.book._roll._distant) == len(far)
 
     @invariant()
     def the_next_deadline_lies_ahead(self) -> None:
@@ -293,7 +293,7 @@ class BookMachine(RuleBasedStateMachine):
         self.now += 5.0  # slots of those who died at the last tick lingered
         self._decide(Ticked())
         assert self.book.next_deadline() is None
-        assert len(self.book._where) == 0
+        assert len(self.book._roll._where) == 0
 
     # --- the broker's hands ------------------------------------------------------------------------------------------
 
