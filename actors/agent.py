@@ -250,6 +250,8 @@ class Agent(LoopActor):
                 api_key=api_key,
                 session=spec.session,
                 agent=spec.agent,
+                parent_session=spec.parent_session,
+                parent=spec.parent,
                 tree=spec.tree,
                 priority=spec.priority,
                 cap=spec.cap,

@@ -65,6 +65,9 @@ class CallRequest:
     api_key: str | None = field(default=None, repr=False)
     session: SessionId | None = None
     agent: AgentId | None = None
+    parent_session: SessionId | None = None
+    """The session that this one works for."""
+    parent: AgentId | None = None
     tree: str | None = None
     priority: Priority = Priority.AGENT
     waiting_above: int = 0

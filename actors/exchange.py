@@ -21,6 +21,7 @@ from ..protocol.dialects.registry import wire_dialect
 from ..protocol.faults import Fault, FaultKind, classify, fault_named
 from ..protocol.ids import CallId
 from ..protocol.messages.ledger import CallRecorded, CallStatus
+from ..protocol.prices import cost_usd, price_of
 from ..protocol.usage import Usage
 from .call_request import CallRequest, Clocks, Record
 from .connection_faults import connection_fault
@@ -229,6 +230,9 @@ class Exchange:
                 status=status,
                 started_at_ms=self._started_at_ms,
                 usage=self._usage,
+                cost_estimated_usd=cost_usd(
+                    self._usage, price_of(request.provider.prices, request.model), at=self._started_at_ms / 1000
+                ),
                 session=request.session,
                 agent=request.agent,
                 task=request.task,
@@ -238,6 +242,9 @@ class Exchange:
                 first_byte_ms=_ms(self._first_byte - self._started if self._first_byte else None),
                 duration_ms=_ms(self.took_s),
                 fault=fault.summary if fault else None,
+                fault_code=fault.code if fault else None,
+                parent=request.parent_session,
+                parent_agent=request.parent,
             )
         )
 

@@ -19,7 +19,8 @@ from ..protocol.errors import AskTimeout, MailboxFull, SequenceGap, StoreError
 from ..protocol.ids import Incarnation
 from ..protocol.messages.ledger import LedgerQuery, LedgerReply, LedgerStats, LedgerStatsQuery
 from ..storage.spool import Entry
-from .ledger_thread import AdoptNow, Close, LedgerThread, Mail, Question, Submission
+from .ledger_mail import AdoptNow, Close, Mail, Question, Submission
+from .ledger_thread import LedgerThread
 
 MAX_RECORDS: Final = 20_000
 MAX_QUESTIONS: Final = 1_000

@@ -16,6 +16,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
 BENCHES: Final[Mapping[str, Command]] = {
     "provider": Command("covey.bench.provider", "serve the simulated provider on loopback until SIGTERM"),
     "link": Command("covey.bench.link", "what a link between two processes costs, beside bare sockets"),
+    "ledger": Command("covey.bench.ledger", "what it costs to have a record kept, and how soon a ledger is back"),
     "broker": Command("covey.bench.broker", "what a slot costs, alone and in a crowd, beside bare sockets"),
     "storm": Command("covey.bench.storm", "many clients on one narrow account, each by itself and through a fleet"),
     "actors": Command("covey.bench.actors", "what actors cost beside bare queues and tasks: idle, asked, stopped"),

@@ -299,10 +299,36 @@ class StoreFull(StoreError):
     retryable = True
 
 
+class StoreReadOnly(StoreError):
+    """state.db, or the file system it lies on, cannot be written to now; what was committed is intact."""
+
+    retryable = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} cannot be written to; make it, and its file system, writable again")
+        self.path = path
+
+
+class StoreBroken(StoreError):
+    """The disk under state.db failed to read, write or sync; only a ledger that is started anew trusts it again."""
+
+    def __init__(self, path: str, finding: str) -> None:
+        super().__init__(f"the disk under {path} failed ({finding}); look at it, then restart the ledger")
+        self.path, self.finding = path, finding
+
+
+class RemoteFileSystem(StoreError):
+    """state.db would lie on a network file system, where its locks and its shared memory do not work."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(f"{path} is on {kind}, which state.db cannot be kept on; choose a home on a local disk")
+        self.path, self.kind = path, kind
+
+
 class StoreMoved(StoreError):
     """state.db, or a file that belongs to it, was replaced, moved, unlinked or truncated while it was open.
 
-    Nothing more is written to it; records wait in the senders' outboxes for a ledger that is started anew.
+    Nothing more is written to it; records go to the journal beside it, for a ledger that is started anew.
     """
 
     def __init__(self, path: str, problem: str) -> None:

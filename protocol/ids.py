@@ -20,3 +20,6 @@ Incarnation = NewType("Incarnation", str)
 
 BudgetKey = NewType("BudgetKey", str)
 """One provider account: host family and credential fingerprint, `zai:1f2e3d4c5b6a`."""
+
+SwarmId = NewType("SwarmId", str)
+"""One swarm: `swarm_` and 12 hex digits."""

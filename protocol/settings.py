@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from .peak_hours import PeakHours
+
 ZAI_BASE_URL = "https://api.z.ai/api/coding/paas/v4"
 """Z.AI's coding plan in the OpenAI shape (docs.z.ai)."""
 
@@ -20,13 +22,21 @@ class Dialect(StrEnum):
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a model costs: US dollars per million tokens."""
+    """What a model costs per million tokens: in US dollars (`prices`), or in credits of a plan (`credits`)."""
 
     input: float
     output: float
     cache_read: float | None = None
     """None costs what input does."""
     cache_write: float | None = None
+    cache_write_1h: float | None = None
+    """Into a cache for an hour; None costs what `cache_write` does."""
+    request: float = 0.0
+    """For each call, whatever it uses."""
+    peak_hours: PeakHours | None = None
+    """When the price is the full one; None: always."""
+    off_peak_factor: float = 1.0
+    """From 0 to 1: what is left of it outside of `peak_hours`."""
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,6 +63,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """How often the account's quota is read while calls run; 0 never, None what the provider's kind suggests."""
     prices: dict[str, Price] = {}
     """By model. Caps in money refuse calls to models that are not in here."""
+    credits: dict[str, Price] = {}
+    """By model: what a plan counts."""
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,9 +19,19 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens of the answer, without reasoning."""
     cache_read: int = 0
     cache_write: int = 0
+    """Tokens put into a cache, for whatever time."""
+    cache_write_1h: int = 0
+    """Those of `cache_write` that are kept for an hour; the others are for the usual five minutes."""
     reasoning: int = 0
     is_adjusted: bool = False
     """The report contradicted itself (a negative count, a part larger than its whole) and was bounded."""
+    raw: str | None = None
+    """The report as it came, shortened, where it was adjusted."""
+
+    @property
+    def cache_write_5m(self) -> int:
+        """Tokens put into a cache for the usual time."""
+        return self.cache_write - self.cache_write_1h
 
     @property
     def prompt_tokens(self) -> int:
@@ -45,6 +55,7 @@ def disjoint(
     completion: int,
     cache_read: int = 0,
     cache_write: int = 0,
+    cache_write_1h: int = 0,
     reasoning: int = 0,
     total: int | None = None,
 ) -> Usage:
@@ -58,15 +69,17 @@ def disjoint(
     whole_prompt, whole_completion = max(prompt, 0), max(completion, 0)
     read = _between(cache_read, whole_prompt)
     write = _between(cache_write, whole_prompt - read)
+    for_an_hour = _between(cache_write_1h, write)
     thought = _between(reasoning, whole_completion)
-    bounded = (whole_prompt, whole_completion, read, write, thought)
+    bounded = (whole_prompt, whole_completion, read, write, for_an_hour, thought)
     return Usage(
         input=whole_prompt - read - write,
         output=whole_completion - thought,
         cache_read=read,
         cache_write=write,
+        cache_write_1h=for_an_hour,
         reasoning=thought,
-        is_adjusted=bounded != (prompt, completion, cache_read, cache_write, reasoning),
+        is_adjusted=bounded != (prompt, completion, cache_read, cache_write, cache_write_1h, reasoning),
     )
 
 

@@ -7,6 +7,7 @@ error. All errors of SQLite leave this module as a `StoreError`, except those th
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 import time
@@ -20,7 +21,8 @@ import apsw
 
 from ..protocol.errors import ForeignDatabase, StoreDamaged, StoreError, StoreMoved
 from .faults import store_error
-from .identity import Identity
+from .identity import Identity, wal_size
+from .logs import log_event
 from .schema import APPLICATION_ID
 
 Value = int | float | str | bytes | None
@@ -31,7 +33,13 @@ UNFIT: Final = (OverflowError, UnicodeEncodeError, apsw.ConstraintError, apsw.Mi
 
 BUSY_TIMEOUT_MS: Final = 1000
 JOURNAL_SIZE_LIMIT: Final = 32 << 20
+_FRAME_BYTES: Final = 4096 + 24
 _PROGRESS_STEPS: Final = 10_000
+_PROGRESS_PAGES: Final = 200
+"""A check counts pages, not steps: 10,000 of a cold file took 0.7 s."""
+
+
+log = logging.getLogger(__name__)
 
 
 class TooSlow(Exception):
@@ -45,7 +53,9 @@ class Database:
         """Open or create the file (0600); raises `ForeignDatabase` and leaves the file alone if it is not ours."""
         self.path = path
         self.wal_pages = 0
-        """Pages in the WAL after the last commit."""
+        """Pages in the WAL after the last commit, at the start as many as it may hold; 0 once all are moved."""
+        self.moved_pages = 0
+        """So many of them are in the database already, but still in the way."""
         self._pid = os.getpid()
         self._thread = threading.get_ident()
         refuse_foreign(path)
@@ -53,7 +63,9 @@ class Database:
             self._connection = _connect(path)
         try:
             self._identity = self._identify()
+            self._require_ours()
         except BaseException:
+            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._connection.close()
             raise
 
@@ -66,6 +78,7 @@ class Database:
         self.execute(f"PRAGMA journal_size_limit = {JOURNAL_SIZE_LIMIT}")
         self._connection.wal_autocheckpoint(0)
         self._connection.set_wal_hook(self._count_wal)
+        self.wal_pages = wal_size(self.path) // _FRAME_BYTES
 
     def execute(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
         """Run one statement and return all its rows."""
@@ -89,7 +102,8 @@ class Database:
     def transaction(self) -> Iterator[None]:
         """Write under the write lock; commits on leaving, or rolls back if anything was raised.
 
-        The file's identity is checked last, so that nothing is committed to a file that is not there any more.
+        The files' identity is checked last, so that nothing is committed to a file that is not there any more; and
+        again after that: what was committed while they were exchanged went to the wrong one, and counts as not done.
         """
         self.check()
         self.execute("BEGIN IMMEDIATE")
@@ -100,12 +114,14 @@ class Database:
         except BaseException:
             self._roll_back()
             raise
+        self.check()
 
     @contextmanager
-    def deadline(self, seconds: float) -> Iterator[None]:
+    def deadline(self, seconds: float, *, is_check: bool = False) -> Iterator[None]:
         """Statements inside that go on beyond `seconds` from now raise `TooSlow`."""
         end = time.monotonic() + seconds
-        self._connection.set_progress_handler(lambda: time.monotonic() > end, _PROGRESS_STEPS)
+        steps = _PROGRESS_PAGES if is_check else _PROGRESS_STEPS
+        self._connection.set_progress_handler(lambda: time.monotonic() > end, steps)
         try:
             yield
         finally:
@@ -137,9 +153,24 @@ class Database:
         finally:
             self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         self._identity.settle()
+        self.moved_pages = moved
         if in_wal == moved:
-            self.wal_pages = 0
+            self.wal_pages = self.moved_pages = 0
         return in_wal == moved
+
+    def set_aside(self) -> list[str]:
+        """Keep our WAL away from a database that was put in the place of ours; the new names of what was moved.
+
+        Nothing is to be written any more after that.
+        """
+        self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        return self._identity.set_aside()
+
+    def helped(self, in_wal: int, moved: int) -> None:
+        """Somebody else has moved so many pages of so many in the WAL; commits may have begun it anew since."""
+        self._identity.settle()
+        if self.wal_pages >= in_wal:
+            self.moved_pages = moved
 
     def close(self) -> None:
         """Close the connection. Files that are not in their place are left to whoever put others there."""
@@ -148,7 +179,11 @@ class Database:
             self._identity.check()
         except StoreMoved:
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        self._connection.close()
+        try:
+            self._connection.close()
+        except apsw.Error as error:
+            # Of the last checkpoint: what it did not move is in the WAL, and there for the next one who opens.
+            log_event(log, "checkpoint_at_close_failed", level=logging.ERROR, path=self.path, error=error)
 
     def _guard(self) -> None:
         if os.getpid() != self._pid:
@@ -163,8 +198,15 @@ class Database:
             self.execute("ROLLBACK")
 
     def _count_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        if pages < self.wal_pages:
+            self.moved_pages = 0  # all had been moved, and the WAL begins anew
         self.wal_pages = pages
         return apsw.SQLITE_OK
+
+    def _require_ours(self) -> None:
+        found = self.number("PRAGMA application_id")
+        if found != APPLICATION_ID and (found or self.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
+            raise ForeignDatabase(str(self.path))
 
     def _identify(self) -> Identity:
         identity = Identity(self.path)
@@ -193,6 +235,11 @@ def refuse_foreign(path: Path) -> None:
         is_empty = found == 0 and not probe.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
     except apsw.NotADBError:
         raise ForeignDatabase(str(path)) from None
+    except apsw.CorruptError as error:
+        # Whoever was killed in a checkpoint left half of it in the file and all of it in the WAL: sound together.
+        if wal_size(path):
+            return
+        raise store_error(error, path, probe.system_errno) from error
     except apsw.Error as error:
         raise store_error(error, path, probe.system_errno) from error
     finally:

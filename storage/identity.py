@@ -34,9 +34,30 @@ class Identity:
         if (found := size(self._database)) < self._least_bytes:
             raise StoreMoved(str(self._database), f"was cut to {found} bytes")
 
+    def set_aside(self) -> list[str]:
+        """Give WAL and shared memory that are still ours other names, if the database is not; return the new names.
+
+        Whoever opens the database that is there now would take our WAL for its own, and mix two of them into one.
+        """
+        if self._is_ours(str(self._database)):
+            return []
+        moved: list[str] = []
+        for name in (f"{self._database}-wal", f"{self._database}-shm"):
+            if self._is_ours(name):
+                moved.append(_free_name(f"{name}.lost"))
+                os.rename(name, moved[-1])
+        return moved
+
     def settle(self) -> None:
         """Remember the size of the database after a checkpoint: it never shrinks by our doing."""
         self._least_bytes = size(self._database)
+
+    def _is_ours(self, name: str) -> bool:
+        try:
+            status = os.stat(name)
+        except FileNotFoundError:
+            return False
+        return self._ids.get(name) == (status.st_dev, status.st_ino)
 
     def _check(self, name: str) -> None:
         known = self._ids.get(name)
@@ -51,6 +72,16 @@ class Identity:
             self._ids[name] = found
         elif known != found:
             raise StoreMoved(name, "was replaced")
+
+
+def _free_name(name: str) -> str:
+    candidates = (name, *(f"{name}.{number}" for number in range(1, 1000)))
+    return next((candidate for candidate in candidates if not os.path.exists(candidate)), name)
+
+
+def wal_size(database: Path) -> int:
+    """Return the size of a database's WAL in bytes, 0 if there is none."""
+    return size(f"{database}-wal")
 
 
 def size(path: Path | str) -> int:

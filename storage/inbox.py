@@ -18,6 +18,17 @@ from .database import Database
 Delivery = tuple[Incarnation, int, LedgerRecord]
 
 
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a batch."""
+
+    new: int
+    duplicates: int
+    held_back: int
+    """Records beyond a gap: they were not stored and have to be sent again after what is missing."""
+    unstorable: int
+    """Of the new ones: those whose values fit no column; they are in a table of their own, as text."""
+
+
 class SortedOut(msgspec.Struct, frozen=True, kw_only=True):
     """A batch, judged: what is new, and where that brings its senders."""
 

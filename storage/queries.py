@@ -1,13 +1,13 @@
-"""The reader's statements. Each runs through an index; none leaves a cursor open."""
+"""The reader's statements about transcripts, sums and calls. Each runs through an index; none leaves a cursor open."""
 
 from __future__ import annotations
 
 from typing import Final, cast
 
-from ..protocol.ids import SessionId
 from ..protocol.messages.ledger import (
     Calls,
     CallsQuery,
+    MessageRow,
     Restarts,
     RestartsQuery,
     Totals,
@@ -15,17 +15,21 @@ from ..protocol.messages.ledger import (
     Transcript,
     TranscriptQuery,
 )
-from ..protocol.transcript import Message
 from .database import Database, Row
-from .rows import CALL_COLUMNS, RESTART_COLUMNS, call_of, message_of, restart_of
+from .rows import CALL_COLUMNS, MESSAGE_COLUMNS, RESTART_COLUMNS, call_of, message_row_of, restart_of
+from .sums import SUMS, TREE, sums_of
 
 _INT64: Final = (1 << 63) - 1
 
 TRANSCRIPT: Final = (
-    "SELECT idx, role, content, tool_calls, tool_call_id FROM messages WHERE session = ? AND idx >= 0 ORDER BY idx"
+    f"SELECT compacted, {', '.join(MESSAGE_COLUMNS[1:])} FROM messages WHERE session = ? AND idx >= 0 ORDER BY idx"
 )
+COMPACTIONS: Final = "SELECT summary, first FROM compactions WHERE session = ?"
 OUTCOME: Final = "SELECT outcome, result, error FROM sessions WHERE session = ?"
 CALLS: Final = f"SELECT id, {', '.join(CALL_COLUMNS)} FROM calls WHERE id > ? ORDER BY id LIMIT ?"
+SESSION_CALLS: Final = (
+    f"SELECT id, {', '.join(CALL_COLUMNS)} FROM calls WHERE session = ? AND id > ? ORDER BY id LIMIT ?"
+)
 RESTARTS: Final = (
     f"SELECT {', '.join(RESTART_COLUMNS)} FROM restarts WHERE at_ms >= ? ORDER BY at_ms DESC, id DESC LIMIT ?"
 )
@@ -37,60 +41,76 @@ ROWS: Final = (
     " + coalesce((SELECT max(id) FROM calls), 0)"
 )
 
-_SUMS: Final = (
-    "SELECT count(*) FILTER (WHERE status <> 'refused'),"
-    " count(*) FILTER (WHERE status <> 'refused' AND input_tokens IS NULL),"
-    " count(*) FILTER (WHERE status = 'refused'),"
-    " coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cache_read_tokens), 0),"
-    " coalesce(sum(cache_write_tokens), 0), coalesce(sum(reasoning_tokens), 0) FROM calls"
+TOTALS: Final = (
+    f"SELECT {SUMS} FROM calls",
+    "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)",
 )
-_COUNTS: Final = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)"
-TOTALS: Final = (_SUMS, _COUNTS)
 SESSION_TOTALS: Final = (
-    f"{_SUMS} WHERE session = ?1",
+    f"SELECT {SUMS} FROM calls WHERE session = ?1",
     "SELECT (SELECT count(*) FROM sessions WHERE session = ?1), (SELECT count(*) FROM messages WHERE session = ?1)",
+)
+TREE_TOTALS: Final = (
+    f"{TREE} SELECT {SUMS} FROM tree CROSS JOIN calls ON calls.session = tree.session",
+    f"{TREE} SELECT count(sessions.id), coalesce(sum((SELECT count(*) FROM messages WHERE session = tree.session)), 0)"
+    " FROM tree LEFT JOIN sessions ON sessions.session = tree.session",
 )
 
 
 def transcript(database: Database, query: TranscriptQuery) -> Transcript:
-    """Return the messages from index 0 up to the first gap."""
-    messages: list[Message] = []
-    for idx, *message in database.execute(TRANSCRIPT, (query.session,)):
-        if idx != len(messages):
+    """Return the messages from index 0 up to the first gap, summaries in the place of what they stand for."""
+    stored: list[MessageRow] = []
+    for row in database.execute(TRANSCRIPT, (query.session,)):
+        message = message_row_of(row)
+        if message.index != len(stored):
             break
-        messages.append(message_of(tuple(message)))
+        stored.append(message)
+    shown = [message for message in stored if query.compacted or not message.compacted]
+    if not query.compacted:
+        places = {row[0]: row[1] for row in database.execute(COMPACTIONS, (query.session,))}
+        shown.sort(key=lambda message: cast(int, places.get(message.index, message.index)))
     outcome, result, error = (database.execute(OUTCOME, (query.session,)) or [(None, None, None)])[0]
     return Transcript(
-        messages=tuple(messages),
+        messages=tuple(message.message for message in shown),
         outcome=cast("str | None", outcome),
         result=cast("str | None", result),
         error=cast("str | None", error),
+        next_index=len(stored) if len(shown) != len(stored) else None,
+        rows=tuple(shown) if query.rows else (),
     )
 
 
 def totals(database: Database, query: TotalsQuery) -> Totals:
     """Return the sums over what is known, and how much is not."""
-    sums, counts = _totals_rows(database, query.session)
-    calls, unknown, refused, read, written, cache_read, cache_write, reasoning = cast("tuple[int, ...]", sums)
+    found, counts = _totals_rows(database, query)
+    sums = sums_of(found)
     sessions, messages = cast("tuple[int, int]", counts)
+    cache_read, cache_write = sums.cache_read_tokens or 0, sums.cache_write_tokens or 0
     return Totals(
-        calls=calls,
-        unknown_calls=unknown,
-        refused_calls=refused,
-        prompt_tokens=read + cache_read + cache_write,
-        completion_tokens=written + reasoning,
+        calls=sums.calls,
+        unknown_calls=sums.unknown_calls,
+        refused_calls=sums.refused_calls,
+        prompt_tokens=(sums.input_tokens or 0) + cache_read + cache_write,
+        completion_tokens=(sums.output_tokens or 0) + (sums.reasoning_tokens or 0),
         cache_read_tokens=cache_read,
         cache_write_tokens=cache_write,
-        reasoning_tokens=reasoning,
+        reasoning_tokens=sums.reasoning_tokens or 0,
         sessions=sessions,
         messages=messages,
+        cost_usd=sums.cost_usd,
+        cost_known_calls=sums.cost_known_calls,
+        cost_estimated_usd=sums.cost_estimated_usd,
+        cost_actual_usd=sums.cost_actual_usd,
     )
 
 
 def calls(database: Database, query: CallsQuery) -> Calls:
     """Return rows in the order they were first recorded."""
-    after, limit = min(max(query.after, 0), _INT64), min(max(query.limit, 0), _INT64)
-    return Calls(rows=tuple(call_of(row) for row in database.execute(CALLS, (after, limit))))
+    page = (min(max(query.after, 0), _INT64), min(max(query.limit, 0), _INT64))
+    if query.session is None:
+        rows = database.execute(CALLS, page)
+    else:
+        rows = database.execute(SESSION_CALLS, (query.session, *page))
+    return Calls(rows=tuple(call_of(row) for row in rows))
 
 
 def restarts(database: Database, query: RestartsQuery) -> Restarts:
@@ -100,7 +120,10 @@ def restarts(database: Database, query: RestartsQuery) -> Restarts:
     return Restarts(restarts=tuple(reversed(newest_first)))
 
 
-def _totals_rows(database: Database, session: SessionId | None) -> tuple[Row, Row]:
-    sums, counts = TOTALS if session is None else SESSION_TOTALS
-    values = () if session is None else (session,)
+def _totals_rows(database: Database, query: TotalsQuery) -> tuple[Row, Row]:
+    if query.session is None:
+        sums, counts = TOTALS
+        return database.execute(sums)[0], database.execute(counts)[0]
+    sums, counts = TREE_TOTALS if query.tree else SESSION_TOTALS
+    values = (query.session,)
     return database.execute(sums, values)[0], database.execute(counts, values)[0]

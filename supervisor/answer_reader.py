@@ -16,7 +16,7 @@ from ..protocol.errors import ProtocolError
 from ..protocol.faults import Fault, classify
 from ..protocol.sse import Event, EventReader
 from ..protocol.usage import Usage
-from .reports import usage_of
+from ..protocol.usage_meter import UsageMeter
 
 MAX_BODY_BYTES: Final = 4 << 20
 """Of a body that is no stream; an answer's text fits, an image or a batch of embeddings is let pass unread."""
@@ -32,7 +32,6 @@ class AnswerReader:
     """Takes the body of one successful response, as it is on the wire. Never raises. Owned by who reads the body."""
 
     def __init__(self, *, content_type: str, content_encoding: str) -> None:
-        self.usage: Usage | None = None
         self.model: str | None = None
         self.response_id: str | None = None
         self.fault: Fault | None = None
@@ -42,7 +41,12 @@ class AnswerReader:
         self._events = EventReader(max_event_bytes=_MAX_EVENT_BYTES) if _is_stream(content_type) else None
         self._body = bytearray()
         self._is_blind = self._decoder is None
-        self._begun = msgspec.Raw()
+        self._meter = UsageMeter()
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the provider reported so far; None where that is not both what went in and what came out."""
+        return self._meter.usage
 
     def feed(self, data: bytes) -> None:
         """Take more of the body."""
@@ -94,7 +98,7 @@ class AnswerReader:
         self._name(said)
         if said.type == "message_start" and (begun := _said(said.message)) is not None:
             self._name(begun)
-            self._begun = begun.usage
+            self._meter.take(begun.usage, is_opening=True)
         if (response := _said(said.response)) is not None:
             self._response(response)
         self._count(said)
@@ -120,11 +124,7 @@ class AnswerReader:
             self.response_id = str(said.id)
 
     def _count(self, said: _Said) -> None:
-        report = said.usage
-        if said.type == "message_delta":
-            # Anthropic's stream says at its beginning what went in, and only at its end what came out.
-            report = _merged(self._begun, report)
-        self.usage = usage_of(report) or self.usage
+        self._meter.take(said.usage if is_given(said.usage) else said.timings)
 
     def _error(self, data: bytes) -> None:
         self.fault = classify(status=None, body=data)
@@ -147,6 +147,7 @@ class _Said(msgspec.Struct, frozen=True):
     type: str | None = None
     model: str | None = None
     usage: msgspec.Raw = msgspec.Raw()
+    timings: msgspec.Raw = msgspec.Raw()
     message: msgspec.Raw = msgspec.Raw()
     response: msgspec.Raw = msgspec.Raw()
     error: msgspec.Raw = msgspec.Raw()
@@ -166,18 +167,6 @@ def _said(data: bytes | msgspec.Raw) -> _Said | None:
         return msgspec.json.decode(data, type=_Said)
     except (msgspec.DecodeError, RecursionError):
         return None
-
-
-def _merged(begun: msgspec.Raw, later: msgspec.Raw) -> msgspec.Raw:
-    """One report out of two, in which the later one's numbers stand for those of the earlier."""
-    counts: dict[str, int] = {}
-    for report in (begun, later):
-        try:
-            fields = msgspec.json.decode(report, type=dict[str, object]) if is_given(report) else {}
-        except (msgspec.DecodeError, RecursionError):
-            fields = {}
-        counts |= {name: count for name, count in fields.items() if isinstance(count, int)}
-    return msgspec.Raw(msgspec.json.encode(counts))
 
 
 def _is_stream(content_type: str) -> bool:

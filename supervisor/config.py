@@ -13,6 +13,7 @@ import msgspec
 
 from ..protocol.destination import is_zai
 from ..protocol.errors import ConfigError, ConfigErrors
+from ..protocol.peak_hours import peak_hours_of
 from ..protocol.settings import (
     BudgetSettings,
     FleetSettings,
@@ -106,10 +107,11 @@ def _effective(entries: Entries) -> dict[str, Effective]:
         for key in keys.provider_keys():
             path = ("providers", provider, *key.path[2:])
             found[".".join(path)] = _effective_value(entries, path, key)
-        for model in _priced_models(entries, provider):
-            for key in keys.price_keys():
-                path = ("providers", provider, "prices", model, key.field)
-                found[".".join(path)] = _effective_value(entries, path, key)
+        for section in keys.RATED:
+            for model in _priced_models(entries, provider, section):
+                for key in keys.price_keys(section):
+                    path = ("providers", provider, section, model, key.field)
+                    found[".".join(path)] = _effective_value(entries, path, key)
     for key in keys.KEYS:
         if keys.NAME not in key.path:
             found[key.pattern] = _effective_value(entries, key.path, key)
@@ -121,8 +123,8 @@ def _provider_names(entries: Entries) -> list[str]:
     return list(dict.fromkeys((*builtin_providers(), *configured)))
 
 
-def _priced_models(entries: Entries, provider: str) -> list[str]:
-    return [path[3] for path in entries.sections if keys.is_price(path) and path[1] == provider]
+def _priced_models(entries: Entries, provider: str, section: str) -> list[str]:
+    return [path[3] for path in entries.sections if keys.is_price(path) and path[1:3] == (provider, section)]
 
 
 def _effective_value(entries: Entries, path: keys.Path, key: keys.Key) -> Effective:
@@ -188,7 +190,7 @@ def _provider(name: str, values: dict[str, Effective]) -> ProviderSettings:
         "max_concurrent": _for_all(limit) or None,
         "model_limits": {model: count for model, count in models.items() if count},
         "priority_weights": {priority: weight for priority, weight in weights.items() if weight is not None},
-        "prices": _prices(name, values),
+        **{section: _prices(name, section, values) for section in keys.RATED},
     }
     return msgspec.convert(settings, ProviderSettings)
 
@@ -197,15 +199,24 @@ def _for_all(limit: Value) -> Value:
     return limit[EVERYBODY] if isinstance(limit, dict) else limit
 
 
-def _prices(name: str, values: dict[str, Effective]) -> dict[str, Price]:
-    priced = {model: _below(("providers", name, "prices", model), values) for model in _models(name, values)}
-    whole = {model: price for model, price in priced.items() if not _missing(price)}
-    return {model: msgspec.convert(price, Price) for model, price in whole.items()}
+def _prices(name: str, section: str, values: dict[str, Effective]) -> dict[str, Price]:
+    models = _models(name, section, values)
+    priced = {model: _below(("providers", name, section, model), values) for model in models}
+    return {model: _price(price) for model, price in priced.items() if not _missing(price)}
 
 
-def _models(name: str, values: dict[str, Effective]) -> list[str]:
-    start, end = f"providers.{name}.prices.", ".input"
+def _price(values: dict[str, Value]) -> Price:
+    hours = values["peak_hours"]
+    return msgspec.convert({**values, "peak_hours": peak_hours_of(hours) if isinstance(hours, str) else None}, Price)
+
+
+def _models(name: str, section: str, values: dict[str, Effective]) -> list[str]:
+    start, end = f"providers.{name}.{section}.", ".input"
     return [key[len(start) : -len(end)] for key in values if key.startswith(start) and key.endswith(end)]
+
+
+def _priced(name: str, values: dict[str, Effective]) -> list[tuple[str, str]]:
+    return [(section, model) for section in keys.RATED for model in _models(name, section, values)]
 
 
 def _missing(price: dict[str, Value]) -> list[str]:
@@ -250,11 +261,12 @@ def _warnings(file: str, values: dict[str, Effective]) -> list[ConfigWarning]:
 
 def _price_warnings(file: str, name: str, values: dict[str, Effective]) -> list[ConfigWarning]:
     found = []
-    for model in _models(name, values):
-        path = ("providers", name, "prices", model)
+    for section, model in _priced(name, values):
+        path = ("providers", name, section, model)
         for field in _missing(_below(path, values)):
             present = next(values[".".join((*path, other))] for other in keys.fields_of(path) if other != field)
-            message = f"is not set, so {model} has no price: calls under a cap in money are refused"
+            means = "price: calls under a cap in money are refused" if section == "prices" else "price in credits"
+            message = f"is not set, so {model} has no {means}"
             key = ".".join((*path, field))
             found.append(ConfigWarning(file=file, line=present.line, key=key, message=message))
     return found

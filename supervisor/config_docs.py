@@ -48,6 +48,8 @@ providers:
     max_concurrent: {"*": 2, glm-5-turbo: 1}
     prices:
       glm-4.6: {input: 0.6, output: 2.2, cache_read: 0.11}
+    credits:
+      glm-5.3: {input: 690, output: 2400, cache_read: 170, peak_hours: Mon-Fri 14:00-18:00 +08:00, off_peak_factor: 0.5}
 fleet:
   budget: {max_cost_usd: 20, period: day}
 ```

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..protocol.messages.broker import Priority
-from ..protocol.settings import BudgetPeriod, Dialect, FleetSettings, ProviderSettings
+from ..protocol.peak_hours import PATTERN as PEAK_PATTERN
+from ..protocol.peak_hours import VALID as PEAK_VALID
+from ..protocol.settings import BudgetPeriod, Dialect, FleetSettings, Price, ProviderSettings
 from .config_kinds import Bound, Choice, Counts, Kind, Number, Scalar, Tcp, Text, Url, Whole
 
 Path = tuple[str, ...]
@@ -31,9 +33,13 @@ _VARIABLE: Final = Text(
     is_shown=False,
 )
 _PRICE: Final = Number(0, 1_000_000)
+_PEAK: Final = Text(PEAK_VALID, PEAK_PATTERN)
+RATED: Final = ("prices", "credits")
+"""Sections of a provider that hold a price for each model."""
 _FLEET: Final = FleetSettings()
 _LIMITS: Final = _FLEET.limits
 _PROVIDER: Final = ProviderSettings(name="", base_url="")
+_FREE: Final = Price(input=0, output=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,31 @@ class Key:
     def field(self) -> str:
         """The last part: the name of the field in `protocol.settings`."""
         return self.path[-1]
+
+
+def _price_rows(section: str, unit: str, otherwise: str) -> tuple[Key, ...]:
+    """A price for each model, in one of its two units."""
+    below = f"providers.<name>.{section}.<model>"
+    return (
+        Key(
+            f"{below}.input",
+            _PRICE,
+            None,
+            f"{unit} a million tokens of input from no cache. Without this and `output`, {otherwise}.",
+        ),
+        Key(f"{below}.output", _PRICE, None, "The same for output, reasoning included."),
+        Key(f"{below}.cache_read", _PRICE, None, "For input from a cache; without it, as `input`."),
+        Key(f"{below}.cache_write", _PRICE, None, "For input put into a cache; as above."),
+        Key(f"{below}.cache_write_1h", _PRICE, None, "The same for an hour; without it, as `cache_write`."),
+        Key(f"{below}.request", _PRICE, _FREE.request, f"{unit} each call, whatever it uses."),
+        Key(
+            f"{below}.peak_hours",
+            _PEAK,
+            None,
+            "When this is the full price; without it, always. Caps count the full one.",
+        ),
+        Key(f"{below}.off_peak_factor", Number(0, 1), _FREE.off_peak_factor, "What is left of it at other times."),
+    )
 
 
 BASE_URL: Final = Key(
@@ -122,15 +153,8 @@ KEYS: Final = (
         )
         for priority in Priority
     ),
-    Key(
-        "providers.<name>.prices.<model>.input",
-        _PRICE,
-        None,
-        "US dollars for a million tokens of input from no cache. Without this and `output`, a model has no price.",
-    ),
-    Key("providers.<name>.prices.<model>.output", _PRICE, None, "The same for output, reasoning included."),
-    Key("providers.<name>.prices.<model>.cache_read", _PRICE, None, "For input from a cache; without it, as `input`."),
-    Key("providers.<name>.prices.<model>.cache_write", _PRICE, None, "For input put into a cache; as above."),
+    *_price_rows("prices", "US dollars for", "a model has no price"),
+    *_price_rows("credits", "What a plan counts, in its own units, for", "it counts nothing that is known"),
     Key("model.provider", PROVIDER_NAME, None, "The provider of the default model: one of `providers`."),
     Key("model.name", MODEL_NAME, None, "The default model."),
     Key("fleet.workers", Whole(1, 64), _FLEET.workers, "Worker processes."),
@@ -239,13 +263,13 @@ def provider_keys() -> tuple[Key, ...]:
 
 
 def is_price(path: Path) -> bool:
-    """Whether `path` is the section of one model's price."""
+    """Whether `path` is the section of one model's price, in money or credits."""
     return len(path) == 4 and _generic(path)[3] == MODEL
 
 
-def price_keys() -> tuple[Key, ...]:
-    """The rows that exist once for each model with a price."""
-    return tuple(key for key in KEYS if MODEL in key.path)
+def price_keys(section: str) -> tuple[Key, ...]:
+    """The rows that exist once for each model with a price in this section."""
+    return tuple(key for key in KEYS if MODEL in key.path and section in key.path)
 
 
 def split_key(text: str) -> Path:
@@ -270,6 +294,6 @@ def nearest(path: Path) -> str | None:
 def _generic(path: Path) -> Path:
     if len(path) < 2 or path[0] != "providers":
         return path
-    if path[2:3] == ("prices",) and len(path) > 3:
+    if path[2:3] and path[2] in RATED and len(path) > 3:
         return (path[0], NAME, path[2], MODEL, *path[4:])
     return (path[0], NAME, *path[2:])

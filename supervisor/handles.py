@@ -238,6 +238,7 @@ class Slot:
             else type(error).__name__
             if error is not None
             else None,
+            fault_code=self._fault.code if self._fault is not None else None,
         )
 
 

@@ -16,6 +16,7 @@ from ..protocol.ids import Incarnation
 from ..protocol.messages.base import Failed, Wire
 from ..protocol.messages.broker import BrokerReply
 from ..protocol.messages.fleet import RootReply
+from ..protocol.messages.ledger import LedgerReply
 from ..protocol.peer import Peer
 from ..protocol.session import Session, body_of
 from ..protocol.session_events import Answered
@@ -31,6 +32,11 @@ def ask_root(sockets: str, message: Wire, *, timeout_s: float) -> Wire:
 def ask_broker(sockets: str, message: Wire, *, timeout_s: float) -> Wire:
     """The broker's answer, or that of its successor; raises `AskTimeout` or `RemoteError`."""
     return _ask(sockets, "broker", message, BrokerReply, timeout_s)
+
+
+def ask_ledger(sockets: str, message: Wire, *, timeout_s: float) -> Wire:
+    """The ledger's answer, or that of its successor; raises `AskTimeout` or `RemoteError`."""
+    return _ask(sockets, "ledger", message, LedgerReply, timeout_s)
 
 
 def _ask(sockets: str, service: str, message: Wire, replies: Any, timeout_s: float) -> Wire:

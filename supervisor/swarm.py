@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ from ..protocol.ids import AgentId, SessionId
 from ..protocol.messages.broker import CapView, Priority
 from ..protocol.messages.fleet import AgentResult, AgentState
 from .client import DEFAULT_TOOLS, AsyncFleet
+from .swarm_history import SwarmHistory
 
 _NO_SESSION: Final = SessionId("")
 
@@ -84,15 +84,23 @@ async def run_swarm(
     `on_spent` is told what came of the budget, if there is one and the broker says.
     """
     cap = await _declare(fleet, swarm.budget)
+    history = SwarmHistory(fleet.records.record, len(swarm.tasks))
     gate = asyncio.Semaphore(swarm.max_children or len(swarm.tasks))
     started = time.monotonic()
 
     async def run(number: int, task: Task) -> Child:
         async with gate:
-            spawned = partial(on_spawned, number)
-            return Child(task, await _run_task(fleet, swarm, task, workspace, cap=cap, on_spawned=spawned))
 
-    children = await asyncio.gather(*(run(number, task) for number, task in enumerate(swarm.tasks)))
+            def spawned(agent: AgentId, session: SessionId) -> None:
+                history.started(number, task.goal, agent, session)
+                on_spawned(number, agent)
+
+            result = await _run_task(fleet, swarm, task, workspace, cap=cap, on_spawned=spawned)
+            history.ended(number, result)
+            return Child(task, result)
+
+    with history:
+        children = await asyncio.gather(*(run(number, task) for number, task in enumerate(swarm.tasks)))
     wall_s = time.monotonic() - started
     if cap is not None:
         await _tell_spent(fleet, cap, on_spent)
@@ -121,7 +129,7 @@ async def _run_task(
     workspace: Path,
     *,
     cap: str | None,
-    on_spawned: Callable[[AgentId], None],
+    on_spawned: Callable[[AgentId, SessionId], None],
 ) -> AgentResult:
     try:
         agent = await fleet.spawn(
@@ -138,7 +146,7 @@ async def _run_task(
     except CoveyError as error:
         nobody = AgentId("")
         return AgentResult(agent=nobody, session=_NO_SESSION, outcome=AgentState.FAILED, error=str(error))
-    on_spawned(agent.id)
+    on_spawned(agent.id, agent.session)
     try:
         return await agent.result()
     except CoveyError as error:

@@ -12,9 +12,9 @@ from ..errors import ProtocolError
 from ..fault_kinds import Fault, FaultKind
 from ..faults import classify, fault_named
 from ..sse import MAX_EVENT_BYTES, Event, EventReader
-from ..usage import Usage
+from ..usage_meter import UsageMeter
 from .base import Answer, Finish, ReasoningDelta, StreamEvent, TextDelta
-from .chat_wire import Choice, Chunk, Delta, chunk_of, is_given, usage_of
+from .chat_wire import Choice, Chunk, Delta, chunk_of, is_given
 from .tool_calls import ToolCalls
 
 FINISH: Final[dict[str, Finish]] = {
@@ -53,7 +53,7 @@ class ChatReader:
         self._calls = ToolCalls()
         self._finish: Finish | None = None
         self._is_done = False
-        self._usage: Usage | None = None
+        self._meter = UsageMeter()
         self._model: str | None = None
         self._response_id: str | None = None
         self._fault: Fault | None = None
@@ -88,7 +88,7 @@ class ChatReader:
             tool_calls=self._calls.whole(self._response_id) if complete else (),
             finish=(self._finish or Finish.UNKNOWN) if complete else Finish.UNKNOWN,
             complete=complete,
-            usage=self._usage if complete else None,
+            usage=self._meter.usage if complete else None,
             model=self._model,
             response_id=self._response_id,
             fault=self._fault,
@@ -153,14 +153,13 @@ class ChatReader:
         if chunk.is_error or name == "error":
             self._fault = classify(status=None, body=data)
             return
-        self._usage = usage_of(chunk.usage) or self._usage
+        self._meter.take(chunk.usage if is_given(chunk.usage) else chunk.timings)
         for choice in chunk.choices or ():
             if not choice.index:
                 self._take_choice(choice, choice.delta, deltas)
 
     def _take_choice(self, choice: Choice, delta: Delta | None, deltas: list[StreamEvent]) -> None:
-        if is_given(choice.usage):
-            self._usage = usage_of(choice.usage) or self._usage
+        self._meter.take(choice.usage)
         if delta is not None:
             self._take_delta(delta, deltas)
         reason = (choice.finish_reason or "").strip().lower()

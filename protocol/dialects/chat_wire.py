@@ -6,11 +6,6 @@ import json
 
 import msgspec
 
-from ..usage import Usage, disjoint
-
-_LARGEST_COUNT = 10**12
-"""No call has that many tokens; a report beyond it is no report."""
-
 _NO_ERROR = frozenset({b"", b"null", b"false", b'""', b"{}"})
 
 
@@ -62,6 +57,8 @@ class Chunk(msgspec.Struct, frozen=True):
     model: str | None = None
     choices: list[Choice] | None = None
     usage: msgspec.Raw = msgspec.Raw()
+    timings: msgspec.Raw = msgspec.Raw()
+    """llama.cpp's; a report of usage where there is no other."""
     error: msgspec.Raw = msgspec.Raw()
     object: str | None = None
     type: str | None = None
@@ -104,44 +101,6 @@ def text_of(raw: msgspec.Raw) -> str:
         return msgspec.json.decode(text, type=str)
     except msgspec.DecodeError:
         return _mended_string(text)
-
-
-def usage_of(raw: msgspec.Raw) -> Usage | None:
-    """Read a usage report; None if it is missing, null, or does not say what went in and what came out."""
-    try:
-        report = msgspec.json.decode(raw, type=_Report) if is_given(raw) else None
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    if report is None or report.prompt_tokens is None or report.completion_tokens is None:
-        return None
-    if max(report.prompt_tokens, report.completion_tokens) > _LARGEST_COUNT:
-        return None
-    prompt, completion = report.prompt_tokens_details or _Details(), report.completion_tokens_details or _Details()
-    return disjoint(
-        prompt=report.prompt_tokens,
-        completion=report.completion_tokens,
-        # DeepSeek and Moonshot count cache hits beside the details.
-        cache_read=prompt.cached_tokens or report.prompt_cache_hit_tokens or report.cached_tokens or 0,
-        cache_write=prompt.cache_write_tokens or 0,
-        reasoning=completion.reasoning_tokens or 0,
-        total=report.total_tokens,
-    )
-
-
-class _Details(msgspec.Struct, frozen=True):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-class _Report(msgspec.Struct, frozen=True):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
-    prompt_cache_hit_tokens: int | None = None
-    cached_tokens: int | None = None
 
 
 def _mended_string(text: bytes) -> str:

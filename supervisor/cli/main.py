@@ -68,6 +68,9 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "swarm": Command("covey.supervisor.cli.swarm", "run many agents from a file of tasks"),
     "keys": Command("covey.supervisor.cli.keys", "say who may reach the fleet over the network"),
     "config": Command("covey.supervisor.cli.config", "read, change and check config.yaml"),
+    "usage": Command("covey.supervisor.cli.usage", "show what calls used and cost"),
+    "sessions": Command("covey.supervisor.cli.sessions", "list, read, search, export and go on with sessions"),
+    "db": Command("covey.supervisor.cli.db", "check, back up, repair, export and fill state.db"),
     "doctor": Command("covey.supervisor.cli.doctor", "check this machine, the home and the keys, and say what to do"),
 }
 

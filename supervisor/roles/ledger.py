@@ -18,6 +18,9 @@ from ..service import Service, run_service
 from ..zygote_wire import SpawnArguments
 
 CLOSE_S = 8.0
+SWITCH_S = 0.0005
+"""Beside a busy loop every SQLite call waits for the interpreter lock: with the default of 5 ms, commits of seconds
+were seen; with this none."""
 
 
 def main(role: str, arguments: SpawnArguments, fds: Mapping[str, int]) -> int:
@@ -26,9 +29,7 @@ def main(role: str, arguments: SpawnArguments, fds: Mapping[str, int]) -> int:
 
 
 async def _serve(service: Service, fds: Mapping[str, int]) -> None:
-    # Beside a busy loop every SQLite call waits for the interpreter lock: with the default of 5 ms, commits of
-    # seconds were seen; with 0.5 ms none.
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(SWITCH_S)
     writer = LedgerWriter(service.home.state_db, service.home.outbox)
     await writer.start()
     writer.ended.add_done_callback(lambda ended: service.stop_asked.set())
@@ -38,9 +39,9 @@ async def _serve(service: Service, fds: Mapping[str, int]) -> None:
         listener_fd=os.dup(fds["ledger"]),
         me=service.me,
         requests=LedgerRequest,
-        on_request=partial(_answer, writer),
+        on_request=partial(answer, writer),
     )
-    gate = service.gate("ledger", fds, RemoteLedgerRequest, on_request=partial(_answer, writer))
+    gate = service.gate("ledger", fds, RemoteLedgerRequest, on_request=partial(answer, writer))
     await service.ready()
     await service.stop_asked.wait()
     hub.close()
@@ -49,7 +50,8 @@ async def _serve(service: Service, fds: Mapping[str, int]) -> None:
     await writer.close(timeout_s=CLOSE_S)
 
 
-def _answer(writer: LedgerWriter, request: Request[LedgerRequest]) -> None:
+def answer(writer: LedgerWriter, request: Request[LedgerRequest]) -> None:
+    """Give a request of another process to the writer; a refusal is the answer as well."""
     body = request.body
     try:
         if isinstance(body, Append):

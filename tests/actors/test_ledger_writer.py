@@ -12,7 +12,7 @@ from typing import TypeVar
 import apsw
 import pytest
 
-from covey.actors import ledger_thread
+from covey.actors import ledger_mail, ledger_standing
 from covey.actors.ledger import LedgerWriter
 from covey.protocol.errors import AlreadyRunning, ForeignDatabase, MailboxFull, SequenceGap, StoreError, StoreFull
 from covey.protocol.ids import Incarnation, SessionId
@@ -29,9 +29,10 @@ from covey.protocol.messages.ledger import (
     TranscriptQuery,
 )
 from covey.protocol.transcript import Message, Role
+from covey.storage.inbox import Applied
 from covey.storage.outbox import Outbox
 from covey.storage.spool import Entry
-from covey.storage.store import Applied, Store
+from covey.storage.store import Store
 
 A, B = Incarnation("inc_a"), Incarnation("inc_b")
 S = SessionId("ses_1")
@@ -106,8 +107,8 @@ async def test_a_query_sees_what_was_submitted_before_it(tmp_path: Path) -> None
 async def test_a_query_waits_for_all_that_had_piled_up_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    monkeypatch.setattr(ledger_thread, "RETRY_S", 0.01)
-    count = 4 * ledger_thread.MAX_GROUP_RECORDS
+    monkeypatch.setattr(ledger_standing, "RETRY_S", 0.01)
+    count = 4 * ledger_mail.MAX_GROUP_RECORDS
     committed: list[int] = []
     async with running(tmp_path) as writer:
         with monkeypatch.context() as patch:
@@ -157,7 +158,7 @@ async def test_records_that_come_together_are_committed_together(
 
     assert sum(groups) == 1000
     assert len(groups) < 100
-    assert max(groups) <= ledger_thread.MAX_GROUP_RECORDS
+    assert max(groups) <= ledger_mail.MAX_GROUP_RECORDS
     assert len(acknowledged) == 1000
     assert acknowledged == sorted(acknowledged)
     assert all(upto >= at + 1 for at, upto in enumerate(acknowledged))
@@ -166,7 +167,7 @@ async def test_records_that_come_together_are_committed_together(
 async def test_a_record_waits_a_moment_for_company(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    monkeypatch.setattr(ledger_thread, "GROUP_S", 1.0)
+    monkeypatch.setattr(ledger_mail, "GROUP_S", 1.0)
     groups: list[int] = []
     apply = Store.apply
 
@@ -178,9 +179,9 @@ async def test_a_record_waits_a_moment_for_company(
     async with running(tmp_path) as writer:
         writer.submit(A, [said(1)], lambda upto: None)
         await until(writer._mail.empty)
-        assert await commit(writer, entries(2, ledger_thread.GROUP_RECORDS)) == ledger_thread.GROUP_RECORDS
+        assert await commit(writer, entries(2, ledger_mail.GROUP_RECORDS)) == ledger_mail.GROUP_RECORDS
 
-    assert groups == [ledger_thread.GROUP_RECORDS]
+    assert groups == [ledger_mail.GROUP_RECORDS]
 
 
 async def test_every_callback_runs_on_the_loop_and_one_that_raises_stops_no_other(tmp_path: Path) -> None:
@@ -255,7 +256,7 @@ async def test_at_its_bound_the_ledger_hands_records_back_and_takes_them_later(
 async def test_while_the_disk_is_full_records_wait_and_reads_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    monkeypatch.setattr(ledger_thread, "RETRY_S", 0.01)
+    monkeypatch.setattr(ledger_standing, "RETRY_S", 0.01)
     committed: list[int] = []
     async with running(tmp_path) as writer:
         await commit(writer, entries(1, 2))
@@ -274,29 +275,28 @@ async def test_while_the_disk_is_full_records_wait_and_reads_go_on(
         assert (await ask(writer, LedgerStatsQuery(), LedgerStats)).fault is None
 
 
-async def test_a_replaced_database_is_a_lasting_fault_and_nothing_is_acknowledged(tmp_path: Path) -> None:
-    committed: list[int] = []
+async def test_a_replaced_database_is_a_lasting_fault_and_records_go_to_the_journal_beside_it(tmp_path: Path) -> None:
     async with running(tmp_path) as writer:
         await commit(writer, entries(1, 2))
         (tmp_path / "state.db").rename(tmp_path / "moved")
         (tmp_path / "state.db").write_bytes(b"another file")
 
-        writer.submit(A, entries(3, 4), committed.append)
+        assert await commit(writer, entries(3, 4)) == 4
 
         assert (await ask(writer, TotalsQuery(), Failed)).kind == "StoreMoved"
         assert (await ask(writer, TotalsQuery(), Failed)).kind == "StoreMoved"
         stats = await ask(writer, LedgerStatsQuery(), LedgerStats)
         assert "was replaced" in (stats.fault or "")
-        assert (stats.backlog, stats.committed) == (2, 2)
+        assert (stats.fault_kind, stats.is_fault_lasting) == ("StoreMoved", True)
+        assert (stats.backlog, stats.committed, stats.journaled) == (0, 4, 2)
 
-    assert committed == []
     assert (tmp_path / "state.db").read_bytes() == b"another file"
 
 
 async def test_a_ledger_that_lost_its_database_does_not_take_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_thread, "RETRY_S", 0.0)
+    monkeypatch.setattr(ledger_standing, "RETRY_S", 0.0)
     async with running(tmp_path) as writer:
         (tmp_path / "state.db").rename(tmp_path / "moved")
         writer.submit(A, entries(1, 1), lambda upto: None)
@@ -370,7 +370,7 @@ async def test_what_a_spool_lacks_at_its_beginning_does_not_hold_up_the_rest(tmp
 async def test_a_spool_is_kept_while_its_records_cannot_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    monkeypatch.setattr(ledger_thread, "RETRY_S", 0.01)
+    monkeypatch.setattr(ledger_standing, "RETRY_S", 0.01)
     (tmp_path / "outbox").mkdir()
     outbox = Outbox(tmp_path / "outbox", role="worker", incarnation=B)
     outbox.append(*said(1))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.protocol.dialects.chat_wire import usage_of
 from covey.protocol.usage import Usage, disjoint
+from covey.protocol.usage_meter import usage_of
 
 COUNT = st.integers(-50, 200)
 

@@ -19,10 +19,14 @@ ALLOWED = {
     ("orphans.py", "open"): 1,  # a spool by its descriptor
     ("owners.py", "open"): 3,  # /proc
     ("ownership.py", "open"): 1,  # the lock file
+    ("mounts.py", "read_bytes"): 1,  # /proc
+    ("pending.py", "open"): 2,  # the journal by its descriptor, and a folder
 }
-ELSEWHERE = {"lease_journal.py"}
-"""Runs in the broker, on a file of its own."""
-LEDGER = ("ledger.py", "ledger_thread.py")
+ELSEWHERE = {"lease_journal.py", "originals.py"}
+"""Run in other processes: the broker, on a file of its own; commands, around a database that nobody has open."""
+COMMANDS = {"backup.py", "repair.py", "salvage.py", "upkeep.py"}
+"""All that may need `originals`, in processes that are no ledger."""
+LEDGER = tuple(file.name for file in (ROOT.parent / "actors").glob("ledger*.py"))
 
 
 def opened_in(file: Path) -> dict[tuple[str, str], int]:
@@ -59,3 +63,18 @@ def test_the_names_of_the_database_files_are_given_to_stat_and_sqlite_only() -> 
 
     # `inspection` looks from another process, at a database that nobody has open.
     assert named == {"identity.py", "inspection.py", "store.py"}
+
+
+def test_what_opens_files_around_a_database_is_for_commands_and_not_for_the_ledger() -> None:
+    users: dict[str, set[str]] = {}
+    for file in (
+        *ROOT.glob("*.py"),
+        *(ROOT.parent / "actors").rglob("*.py"),
+        *(ROOT.parent / "supervisor/roles").glob("*.py"),
+    ):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                users.setdefault(node.module.rpartition(".")[2], set()).add(file.name)
+
+    assert users["originals"] == COMMANDS
+    assert set().union(*(users.get(name.removesuffix(".py"), set()) for name in COMMANDS)) <= COMMANDS

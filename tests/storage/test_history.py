@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
-import apsw
 import pytest
 
 from covey.protocol.ids import Incarnation
 from covey.protocol.messages.ledger import ChildRestarted, Restarts, RestartsQuery
 from covey.storage.history import recent_restarts
-from covey.storage.migrations import LADDER
 from covey.storage.outbox import Outbox
-from covey.storage.schema import APPLICATION_ID
 from covey.storage.store import Store
 
 
@@ -97,12 +95,8 @@ def test_a_file_that_cannot_be_read_counts_as_no_history(tmp_path: Path, outbox:
 def test_a_database_from_before_there_was_a_history_is_upgraded_and_keeps_what_it_has(
     tmp_path: Path, outbox: Path
 ) -> None:
-    connection = apsw.Connection(str(tmp_path / "state.db"))
-    for statement in LADDER[0]:
-        connection.execute(statement)
-    connection.execute("INSERT INTO meta VALUES ('k', 'v')")
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute("PRAGMA user_version = 1")
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.executescript((Path(__file__).parent / "schemas" / "version_1.sql").read_text())
     connection.close()
     assert recent_restarts(tmp_path / "state.db", outbox, role="root", since_ms=0) == ()
 

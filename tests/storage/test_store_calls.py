@@ -27,7 +27,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store.close()
 
 
-def account(status: CallStatus, usage: Usage | None = None, *, by: str = "x", call: str = "call_1") -> CallRecorded:
+def account(
+    status: CallStatus,
+    usage: Usage | None = None,
+    *,
+    by: str = "x",
+    call: str = "call_1",
+    estimated: float | None = None,
+    actual: float | None = None,
+) -> CallRecorded:
     return CallRecorded(
         call=CallId(call),
         provider="zai",
@@ -37,6 +45,8 @@ def account(status: CallStatus, usage: Usage | None = None, *, by: str = "x", ca
         started_at_ms=1,
         usage=usage,
         response_id=by,
+        cost_estimated_usd=estimated,
+        cost_actual_usd=actual,
     )
 
 
@@ -55,13 +65,18 @@ def row_after(store: Store, accounts: list[CallRecorded], *, apart: bool) -> Cal
 
 
 def merged(older: CallRecorded, newer: CallRecorded) -> CallRecorded:
-    """The rule, said once more: any status over lost, then usage over none; the usage of the one that has it."""
+    """The rule, said once more: any status over lost, usage over none, a bill over none; the rest completes it."""
 
-    def knows(record: CallRecorded) -> tuple[bool, bool]:
-        return record.status is not CallStatus.LOST, record.usage is not None
+    def knows(record: CallRecorded) -> tuple[bool, bool, bool]:
+        return record.status is not CallStatus.LOST, record.usage is not None, record.cost_actual_usd is not None
 
     winner, loser = (newer, older) if knows(newer) > knows(older) else (older, newer)
-    return winner if winner.usage is not None else msgspec.structs.replace(winner, usage=loser.usage)
+    if winner.usage is None:
+        estimated = loser.cost_estimated_usd if loser.cost_estimated_usd is not None else winner.cost_estimated_usd
+        winner = msgspec.structs.replace(winner, usage=loser.usage, cost_estimated_usd=estimated)
+    if winner.cost_actual_usd is None:
+        winner = msgspec.structs.replace(winner, cost_actual_usd=loser.cost_actual_usd)
+    return winner
 
 
 DONE = account(CallStatus.COMPLETED, TOKENS, by="done")
@@ -86,6 +101,18 @@ LOST = account(CallStatus.LOST, by="lost")
             msgspec.structs.replace(BARE, usage=TOKENS),
             id="usage of a lost one completes an account without",
         ),
+        pytest.param(
+            DONE,
+            account(CallStatus.COMPLETED, TOKENS, by="done", actual=0.5),
+            account(CallStatus.COMPLETED, TOKENS, by="done", actual=0.5),
+            id="a bill that comes later is added",
+        ),
+        pytest.param(
+            DONE,
+            account(CallStatus.COMPLETED, by="bill", actual=0.5),
+            msgspec.structs.replace(DONE, cost_actual_usd=0.5),
+            id="a bill without usage takes no usage away",
+        ),
     ],
 )
 @pytest.mark.parametrize("apart", [False, True], ids=["one batch", "two batches"])
@@ -109,6 +136,8 @@ def test_a_refused_call_without_tokens_is_over_lost(store: Store) -> None:
             st.sampled_from(CallStatus),
             st.sampled_from([None, TOKENS, Usage(input=0, output=0), Usage(input=5, output=0, reasoning=1)]),
             by=st.sampled_from("abc"),
+            estimated=st.sampled_from([None, 0.25, 0.5]),
+            actual=st.sampled_from([None, None, 0.0, 1.5]),
         ),
         min_size=1,
         max_size=8,

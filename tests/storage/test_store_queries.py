@@ -21,7 +21,6 @@ from covey.protocol.messages.ledger import (
 )
 from covey.protocol.transcript import Message, Role
 from covey.protocol.usage import Usage
-from covey.storage import queries
 from covey.storage.database import TooSlow
 from covey.storage.store import Store
 
@@ -132,55 +131,26 @@ def test_a_query_is_stopped_at_its_deadline_and_the_next_one_is_not(store: Store
     assert store.totals(TotalsQuery()).messages == 3000
 
 
-PLANS = [
-    pytest.param(queries.TRANSCRIPT, ["SEARCH messages USING INDEX sqlite_autoindex_messages_1 (session=? AND idx>?)"]),
-    pytest.param(queries.OUTCOME, ["SEARCH sessions USING INDEX sqlite_autoindex_sessions_1 (session=?)"]),
-    pytest.param(queries.CALLS, ["SEARCH calls USING INTEGER PRIMARY KEY (rowid>?)"]),
-    pytest.param(queries.INBOX, ["SCAN inbox"]),
-    pytest.param(
-        queries.ROWS,
-        ["SEARCH sessions", "SEARCH messages", "SEARCH calls"],
-    ),
-    pytest.param(queries.RESTARTS, ["SEARCH restarts USING INDEX restarts_by_time (at_ms>?)"]),
-    pytest.param(queries.TOTALS[0], ["SCAN calls USING COVERING INDEX calls_by_session"]),
-    pytest.param(
-        queries.TOTALS[1],
-        [
-            "SCAN sessions USING COVERING INDEX sqlite_autoindex_sessions_1",
-            "SCAN messages USING COVERING INDEX sqlite_autoindex_messages_1",
-        ],
-    ),
-    pytest.param(queries.SESSION_TOTALS[0], ["SEARCH calls USING COVERING INDEX calls_by_session (session=?)"]),
-    pytest.param(
-        queries.SESSION_TOTALS[1],
-        [
-            "SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 (session=?)",
-            "SEARCH messages USING COVERING INDEX sqlite_autoindex_messages_1 (session=?)",
-        ],
-    ),
-]
-
-
-@pytest.mark.parametrize(("sql", "plan"), PLANS)
-def test_a_query_runs_through_its_index(store: Store, sql: str, plan: list[str]) -> None:
-    values = (None,) * (1 if "?1" in sql else sql.count("?"))
-
-    steps = [str(row[3]) for row in store._database.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
-
-    assert [step for step in steps if not step.startswith(("SCALAR", "SCAN CONSTANT"))] == plan
-
-
-def test_every_statement_of_the_reader_has_a_plan() -> None:
-    shipped = [value for name, value in vars(queries).items() if name.isupper() and not name.startswith("_")]
-    strings = {text for value in shipped for text in (value if isinstance(value, tuple) else (value,))}
-    statements = {text for text in strings if text.startswith("SELECT")}
-
-    assert {param.values[0] for param in PLANS} == statements
-
-
 def test_calls_are_found_by_row(store: Store) -> None:
     keep(store, *(call(str(at), CallStatus.FAILED) for at in range(5)))
 
     rows = store.calls(CallsQuery(after=2, limit=2)).rows
 
     assert [row.record.call for row in rows] == ["2", "3"]
+
+
+def test_calls_of_a_session_are_paged_in_their_order(store: Store) -> None:
+    keep(store, *(call(str(at), CallStatus.FAILED, session="s" if at % 2 else "other") for at in range(9)))
+
+    first = store.calls(CallsQuery(session=SessionId("s"), limit=3)).rows
+    rest = store.calls(CallsQuery(session=SessionId("s"), limit=3, after=first[-1].row)).rows
+
+    assert [row.record.call for row in (*first, *rest)] == ["1", "3", "5", "7"]
+
+
+def test_totals_of_a_session_nobody_opened_count_its_calls_alone(store: Store) -> None:
+    keep(store, call("1", CallStatus.COMPLETED, Usage(input=1, output=2), session="s"), call("2", CallStatus.LOST))
+
+    totals = store.totals(TotalsQuery(session=SessionId("s"), tree=True))
+
+    assert (totals.calls, totals.known_calls, totals.prompt_tokens, totals.sessions) == (1, 1, 1, 0)

@@ -10,6 +10,7 @@ import pytest
 
 from covey.protocol.errors import ConfigError, ConfigErrors
 from covey.protocol.messages.broker import Priority
+from covey.protocol.peak_hours import PeakHours
 from covey.protocol.settings import (
     BudgetPeriod,
     BudgetSettings,
@@ -51,8 +52,8 @@ class TestDefaults:
         assert load(tmp_path / "config.yaml").settings == Settings(providers=builtin_providers())
 
     def test_the_table_and_the_settings_have_the_same_fields(self) -> None:
-        elsewhere = {f"providers.<name>.{field}" for field in ("name", "model_limits", "priority_weights", "prices")}
-        elsewhere |= {"fleet.limits", "fleet.budget"}
+        elsewhere = {f"providers.<name>.{field}" for field in ("name", "model_limits", "priority_weights")}
+        elsewhere |= {"providers.<name>.prices", "providers.<name>.credits", "fleet.limits", "fleet.budget"}
         structs: dict[str, type[msgspec.Struct]] = {
             "providers.<name>": ProviderSettings,
             "model": ModelSettings,
@@ -60,6 +61,7 @@ class TestDefaults:
             "fleet.limits": LimitSettings,
             "fleet.budget": BudgetSettings,
             "providers.<name>.prices.<model>": Price,
+            "providers.<name>.credits.<model>": Price,
         }
         fields = {
             f"{section}.{field.name}"
@@ -471,6 +473,8 @@ providers:
     quota_poll_seconds: 0
     prices:
       large-2.5: {input: 1, output: 2.5, cache_read: 0}
+    credits:
+      large-2.5: {input: 690, output: 2400, request: 1, peak_hours: Mon-Fri 14:00-18:00 +08:00, off_peak_factor: 0.5}
 fleet:
   budget: {max_tokens: 1000, max_cost_usd: 2.5, period: month}
 """
@@ -487,6 +491,15 @@ fleet:
             max_tokens_per_minute=100_000,
             quota_poll_seconds=0.0,
             prices={"large-2.5": Price(input=1.0, output=2.5, cache_read=0.0)},
+            credits={
+                "large-2.5": Price(
+                    input=690.0,
+                    output=2400.0,
+                    request=1.0,
+                    peak_hours=PeakHours(days=(0, 1, 2, 3, 4), begin=14 * 60, end=18 * 60, offset=8 * 60),
+                    off_peak_factor=0.5,
+                )
+            },
         )
         assert settings.fleet.budget == BudgetSettings(max_tokens=1000, max_cost_usd=2.5, period=BudgetPeriod.MONTH)
 
@@ -534,9 +547,22 @@ fleet:
             (4, "providers.zai.prices.glm-4.6.output")
         ]
 
+    def test_half_a_price_in_credits_is_none_and_refuses_nobody(self) -> None:
+        found = accepted("providers:\n  zai:\n    credits:\n      glm-4.6: {input: 1}\n")
+
+        assert found.settings.providers["zai"].credits == {}
+        assert [warning.message for warning in found.warnings] == ["is not set, so glm-4.6 has no price in credits"]
+
     @pytest.mark.parametrize(
         ("text", "key"),
         [
+            pytest.param("providers: {zai: {prices: {m: {peak_hours: 9-17}}}}", "prices.m.peak_hours", id="no hours"),
+            pytest.param(
+                "providers: {zai: {credits: {m: {peak_hours: 14:10-18:00}}}}", "credits.m.peak_hours", id="no quarters"
+            ),
+            pytest.param(
+                "providers: {zai: {prices: {m: {off_peak_factor: 2}}}}", "prices.m.off_peak_factor", id="dearer"
+            ),
             pytest.param("providers: {zai: {prices: {m: {input: -1, output: 1}}}}", "prices.m.input", id="negative"),
             pytest.param("providers: {zai: {prices: {m: {in: 1}}}}", "prices.m.in", id="unknown"),
             pytest.param("providers: {zai: {prices: {'': {input: 1, output: 1}}}}", "prices.", id="no name"),

@@ -11,6 +11,7 @@ import pytest
 
 from covey.protocol.errors import ConfigError, RemoteError
 from covey.protocol.messages.broker import CapView
+from covey.protocol.messages.ledger import LedgerRecord, SwarmEnded, SwarmOpened, TaskEnded
 from covey.supervisor.client import DEFAULT_TOOLS, AsyncFleet
 from covey.supervisor.swarm import Budget, Swarm, Task, run_swarm
 from covey.supervisor.swarm_file import MAX_TASKS, read_swarm
@@ -153,6 +154,14 @@ class Refusing:
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
+        self.told: list[LedgerRecord] = []
+
+    @property
+    def records(self) -> Refusing:
+        return self
+
+    def record(self, record: LedgerRecord) -> None:
+        self.told.append(record)
 
     async def spawn(self, goal: str, **how: Any) -> None:
         self.asked.append({"goal": goal, **how})
@@ -168,6 +177,22 @@ def test_every_child_is_asked_for_with_what_the_file_says_and_a_refused_one_is_a
     wanted = [(how["goal"], how["model"], how["tools"], how["max_answer_tokens"]) for how in fleet.asked]
     assert wanted == [("a", "common", ("read_file",), 9), ("b", "own", ("read_file",), 9)]
     assert [(child.ok, child.result.error) for child in children] == [(False, "TooManyAgents: no more today")] * 2
+
+
+def test_the_ledger_is_told_how_the_swarm_went(tmp_path: Path) -> None:
+    fleet = Refusing()
+
+    asyncio.run(run_swarm(cast(AsyncFleet, fleet), Swarm((Task("a"), Task("b"))), workspace=tmp_path))
+
+    opened, *ended, over = fleet.told
+    assert isinstance(opened, SwarmOpened)
+    assert opened.tasks == 2
+    assert [(task.index, task.outcome, task.error) for task in ended if isinstance(task, TaskEnded)] == [
+        (0, "failed", "TooManyAgents: no more today"),
+        (1, "failed", "TooManyAgents: no more today"),
+    ]
+    assert isinstance(over, SwarmEnded)
+    assert (over.swarm, over.outcome) == (opened.swarm, "failed")
 
 
 class Capped(Refusing):

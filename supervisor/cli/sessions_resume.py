@@ -1,0 +1,103 @@
+"""`covey sessions resume`: an agent that goes on with a session, and its answer."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from .output import print_json
+
+if TYPE_CHECKING:
+    from ...protocol.ids import SessionId
+    from ...protocol.messages.fleet import AgentResult
+    from ..client import AsyncFleet
+    from ..handles import AsyncAgent
+    from ..home import Home
+    from .live import LiveView
+
+
+def resume(home: Home, args: argparse.Namespace) -> int:
+    """Go on and wait for the end; exit codes as of `covey run`."""
+    from ...protocol.messages.fleet import AgentState
+    from ...protocol.messages.ledger import Transcript, TranscriptQuery
+    from ..books import open_books
+    from ..config import load
+    from ..resume import plan
+    from ..session_lookup import find_session
+    from .swarm import CAP_REACHED
+
+    max_turns = args.max_turns or load(home.config).settings.fleet.max_turns
+    with open_books(home) as books:
+        row = find_session(books, args.session)
+        assert books is not None, "a session was found in them"
+        transcript = books.ask(TranscriptQuery(session=row.session), Transcript)
+    plan(row, transcript, args.text)  # what cannot be meant is said before a fleet is brought up
+    result = asyncio.run(_resume(home, row.session, args, max_turns))
+    ok = result.outcome is AgentState.DONE
+    if args.json:
+        print_json(
+            {
+                "resumed": row.session,
+                "agent": result.agent,
+                "session": result.session,
+                "outcome": result.outcome.value,
+                "text": result.text,
+                "error": result.error,
+                "turns": result.turns,
+                "calls": result.calls,
+                "prompt_tokens": result.prompt_tokens,
+                "completion_tokens": result.completion_tokens,
+            }
+        )
+    elif ok:
+        print(result.text)
+    else:
+        print(f"covey: the agent {result.outcome.value}: {result.error}", file=sys.stderr)
+    if not args.json and result.session != row.session:
+        print(f"covey: it goes on as {result.session}", file=sys.stderr)
+    return 0 if ok else CAP_REACHED if result.outcome is AgentState.CAP_REACHED else 1
+
+
+async def _resume(home: Home, session: SessionId, args: argparse.Namespace, max_turns: int) -> AgentResult:
+    from ..resume import left_spools, resume, taken_in
+    from ..visit import visit
+    from .live import LiveView
+
+    left = left_spools(home)
+    async with visit(home, name="covey sessions resume") as fleet:
+        # What was said last may still be on its way to state.db.
+        await taken_in(left)
+        agent = await resume(
+            fleet,
+            session,
+            text=args.text,
+            model=args.model,
+            workspace=args.workspace,
+            max_turns=max_turns,
+        )
+        with LiveView(wanted=not args.json) as view:
+            watcher = asyncio.create_task(_watch(fleet, agent, view))
+            try:
+                return await agent.result()
+            except asyncio.CancelledError:
+                await asyncio.shield(agent.stop())
+                raise
+            finally:
+                watcher.cancel()
+
+
+async def _watch(fleet: AsyncFleet, agent: AsyncAgent, view: LiveView) -> None:
+    from .live import Row
+    from .swarm import REFRESH_S
+
+    while view.is_on:
+        family = {agent.id}
+        rows = []
+        for one in await fleet.agents():
+            if one.id in family or one.parent in family:
+                family.add(one.id)
+                rows.append(Row(one.id, one.worker or "", one.state.value, one.turn, one.tokens))
+        view.show(rows, f"{sum(row.tokens for row in rows)} tokens")
+        await asyncio.sleep(REFRESH_S)
