@@ -57,6 +57,7 @@ def _results(seen: LedgerRun) -> dict[str, float | int | str | None]:
 
     return {
         "records_per_s": round(median(seen.rates)),
+        "records_per_s_beside_readers": round(seen.rate_beside_readers),
         "record_ledger_cpu_us": _round(median(seen.ledger_cpu) * 1e6),
         **_rounded(distribution("enqueue", "us", [one * 1e6 for one in seen.enqueue])),
         **_rounded(distribution("kept", "ms", [one * 1e3 for one in seen.kept])),

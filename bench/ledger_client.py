@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -24,13 +25,15 @@ from ..protocol.usage import Usage
 from ..storage.outbox import Outbox
 from ..storage.owners import me
 from ..supervisor.link import Link
+from ..supervisor.loops import run
 from ..supervisor.records import Records
 from ..supervisor.sockets import make_context
 from .ledger_service import socket_path
 
 READY_S: Final = 30.0
-AHEAD: Final = 1024
+AHEAD: Final = 2048
 """Records a flooding sender has on their way at most."""
+MADE_PER_S: Final = 12_000
 TEXT: Final = "The quick brown fox looks at file 17 and finds nothing that it did not expect. " * 3
 
 Line = TypeVar("Line", bound=msgspec.Struct)
@@ -127,7 +130,7 @@ def record(name: str, seq: int) -> LedgerRecord:
 
 def main(home: str, name: str) -> None:
     """Connect, and do what the lines say."""
-    asyncio.run(_serve(Path(home), name))
+    run(_serve(Path(home), name))
 
 
 async def _serve(home: Path, name: str) -> None:
@@ -153,10 +156,13 @@ class _Sender:
     def __init__(self, records: Records, name: str) -> None:
         self._records, self._name = records, name
         self._seq = 0
+        self._made: deque[LedgerRecord] = deque()
 
     async def flood(self, seconds: float) -> Flooded:
         records = self._records
         before = self._seq
+        # Made before, as the floor's are.
+        self._made.extend(record(self._name, before + at) for at in range(1, int(seconds * MADE_PER_S)))
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             while records.backlog < AHEAD:
@@ -164,6 +170,7 @@ class _Sender:
                     records.record(self._next())
             await asyncio.sleep(0.002)
         kept = self._seq - records.backlog - before
+        self._made.clear()
         await records.flush(timeout_s=READY_S)
         return Flooded(kept=kept, handed=self._seq - before)
 
@@ -184,6 +191,8 @@ class _Sender:
 
     def _next(self) -> LedgerRecord:
         self._seq += 1
+        if self._made:
+            return self._made.popleft()
         return record(self._name, self._seq)
 
 

@@ -59,6 +59,7 @@ class LedgerRun:
     enqueue: list[float] = field(default_factory=list)
     kept: list[float] = field(default_factory=list)
     large_kept: list[float] = field(default_factory=list)
+    rate_beside_readers: float = 0.0
     wal_bytes: int = 0
     """At its largest, under floods and readers."""
     restarts: list[float] = field(default_factory=list)
@@ -73,11 +74,15 @@ async def measure(plan: Plan) -> LedgerRun:
     run, strangers = LedgerRun(), Strangers(roots=[os.getpid()])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cvl-")))
+        for number in range(plan.rounds):
+            # Each on a file of its own, as old as the floor's.
+            run.bare.append(bare(folder, plan.flood_s))
+            fresh = _House(folder / f"fresh-{number}", stack)
+            _flood(run, fresh, plan)
+            fresh.end()
         small = _House(folder / "small", stack)
         _alone(run, small, plan)
-        for _ in range(plan.rounds):
-            run.bare.append(bare(folder, plan.flood_s))
-            _flood(run, small, plan)
+        _flood_beside_readers(run, small, plan)
         run.kept = _turns(small, plan)
         run.pss_mb = pss_mb(small.ledger.pid)
         small.end()
@@ -140,17 +145,28 @@ def _alone(run: LedgerRun, house: _House, plan: Plan) -> None:
 def _flood(run: LedgerRun, house: _House, plan: Plan) -> None:
     with ExitStack() as stack:
         senders = house.senders(plan.senders, stack)
+        cpu_began = cpu_ns([house.ledger.pid])
+        flooded = _flooded(senders, plan)
+        cpu = (cpu_ns([house.ledger.pid]) - cpu_began) / 1e9
+    run.rates.append(sum(one.kept for one in flooded) / plan.flood_s)
+    run.ledger_cpu.append(cpu / sum(one.handed for one in flooded))
+
+
+def _flood_beside_readers(run: LedgerRun, house: _House, plan: Plan) -> None:
+    with ExitStack() as stack:
+        senders = house.senders(plan.senders, stack)
         for reader in [ReaderProcess(house.home / "state.db") for _ in range(READERS)]:
             stack.callback(reader.kill)
-        watch = stack.enter_context(_WalWatch(house.home / "state.db"))
-        cpu_began = cpu_ns([house.ledger.pid])
-        for sender in senders:
-            sender.tell(Flood(seconds=plan.flood_s))
-        flooded = [sender.answer(Flooded) for sender in senders]
-        cpu = (cpu_ns([house.ledger.pid]) - cpu_began) / 1e9
-        run.rates.append(sum(one.kept for one in flooded) / plan.flood_s)
-        run.ledger_cpu.append(cpu / sum(one.handed for one in flooded))
-    run.wal_bytes = max(run.wal_bytes, watch.largest)
+        with _WalWatch(house.home / "state.db") as watch:
+            flooded = _flooded(senders, plan, seconds=plan.flood_s * plan.rounds)
+    run.wal_bytes = watch.largest
+    run.rate_beside_readers = sum(one.kept for one in flooded) / plan.flood_s / plan.rounds
+
+
+def _flooded(senders: list[SenderProcess], plan: Plan, *, seconds: float | None = None) -> list[Flooded]:
+    for sender in senders:
+        sender.tell(Flood(seconds=seconds or plan.flood_s))
+    return [sender.answer(Flooded) for sender in senders]
 
 
 def _turns(house: _House, plan: Plan) -> list[float]:

@@ -19,7 +19,8 @@ from ..protocol.messages.ledger import LedgerRequest
 from ..protocol.peer import Peer
 from ..storage.owners import me
 from ..supervisor.hub import Hub
-from ..supervisor.roles.ledger import SWITCH_S, answer
+from ..supervisor.loops import run
+from ..supervisor.roles.ledger import answer, tune
 from ..supervisor.sockets import make_context
 
 
@@ -76,8 +77,8 @@ def main(home: str, listener_fd: int) -> None:
     """Say that we are warm, wait for the word, and serve until our standard input ends."""
     print("warm", flush=True)
     if sys.stdin.readline():
-        sys.setswitchinterval(SWITCH_S)
-        asyncio.run(_serve(Path(home), listener_fd))
+        tune()
+        run(_serve(Path(home), listener_fd))
 
 
 async def _serve(home: Path, listener_fd: int) -> None:

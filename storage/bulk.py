@@ -14,7 +14,10 @@ from typing import Final
 from .database import Database, Row, Value
 
 MAX_ROWS: Final = 512
-"""Of one statement; with 21 columns well below SQLite's 32,766 parameters."""
+"""Of one statement; with 32 columns well below SQLite's 32,766 parameters."""
+KEPT_SQL: Final = 16_384
+"""apsw keeps no longer text prepared. To parse 512 rows anew took as long as to insert them."""
+_SIZES: Final = tuple(MAX_ROWS >> shift for shift in range(MAX_ROWS.bit_length()))
 
 
 class Bulk:
@@ -23,19 +26,21 @@ class Bulk:
     def __init__(self, table: str, columns: Sequence[str], conflict: str) -> None:
         self.table, self.columns, self._conflict = table, tuple(columns), conflict
         self._sql = functools.cache(self._build)
+        self.most = next(rows for rows in _SIZES if rows == 1 or len(self._build(rows)) < KEPT_SQL)
+        """Rows of one statement at most."""
 
     def insert(self, database: Database, rows: Sequence[Row]) -> None:
-        """Insert the rows in their order; if one does not fit (`UNFIT`), none of its part of `MAX_ROWS` is."""
-        for start in range(0, len(rows), MAX_ROWS):
-            part = rows[start : start + MAX_ROWS]
+        """Insert the rows in their order; if one does not fit (`UNFIT`), none of its part of `most` is."""
+        for start in range(0, len(rows), self.most):
+            part = rows[start : start + self.most]
             count = 1 << (len(part) - 1).bit_length()
             values: list[Value] = [value for row in part for value in row]
             values += [None] * ((count - len(part)) * len(self.columns))
             database.execute(self._sql(count), values)
 
     def _build(self, count: int) -> str:
-        row = f"({', '.join('?' * len(self.columns))})"
-        rows = ", ".join([row] * count)
+        row = f"({','.join('?' * len(self.columns))})"
+        rows = ",".join([row] * count)
         return (
             f"INSERT INTO {self.table} ({', '.join(self.columns)}) "
             f"SELECT * FROM (VALUES {rows}) WHERE column1 IS NOT NULL {self._conflict}"

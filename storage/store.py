@@ -27,7 +27,7 @@ from ..protocol.messages.tokens import RouteChosen, TokensCounted
 from . import queries, search, token_tables, writes
 from .activity import touch
 from .answers import answer
-from .bulk import MAX_ROWS, Bulk
+from .bulk import Bulk
 from .checkpointer import Checkpointer
 from .checkpoints import LARGE_BYTES, Checkpoint, due
 from .database import UNFIT, Database, Row, TooSlow
@@ -269,8 +269,8 @@ class Store:
     def _insert(self, bulk: Bulk, rows: list[tuple[Row, Delivery]]) -> int:
         """Insert rows; the number of those that cannot be, which are put aside."""
         unstorable = 0
-        for start in range(0, len(rows), MAX_ROWS):
-            part = rows[start : start + MAX_ROWS]
+        for start in range(0, len(rows), bulk.most):
+            part = rows[start : start + bulk.most]
             try:
                 bulk.insert(self._database, [row for row, _ in part])
             except UNFIT:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """A frozen, tagged struct. Unknown fields are ignored, so that messages can gain fields."""
+class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
+    """A frozen, tagged struct. Unknown fields are ignored, so that messages can gain fields.
+
+    It holds no circles, so the garbage collector need not look at it: with thousands under way it did little else.
+    """
 
 
 class Done(Wire, frozen=True, kw_only=True, tag="done"):

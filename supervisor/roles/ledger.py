@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ CLOSE_S = 8.0
 SWITCH_S = 0.0005
 """Beside a busy loop every SQLite call waits for the interpreter lock: with the default of 5 ms, commits of seconds
 were seen; with this none."""
+GC_OBJECTS = 50_000
+"""So many new objects before the garbage collector looks: with 700, the default, every group of records sets it off."""
 
 
 def main(role: str, arguments: SpawnArguments, fds: Mapping[str, int]) -> int:
@@ -29,7 +32,7 @@ def main(role: str, arguments: SpawnArguments, fds: Mapping[str, int]) -> int:
 
 
 async def _serve(service: Service, fds: Mapping[str, int]) -> None:
-    sys.setswitchinterval(SWITCH_S)
+    tune()
     writer = LedgerWriter(service.home.state_db, service.home.outbox)
     await writer.start()
     writer.ended.add_done_callback(lambda ended: service.stop_asked.set())
@@ -48,6 +51,12 @@ async def _serve(service: Service, fds: Mapping[str, int]) -> None:
     if gate is not None:
         gate.close()
     await writer.close(timeout_s=CLOSE_S)
+
+
+def tune() -> None:
+    """Prepare the interpreter of this process for a ledger's work."""
+    sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(GC_OBJECTS)
 
 
 def answer(writer: LedgerWriter, request: Request[LedgerRequest]) -> None:

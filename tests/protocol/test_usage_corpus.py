@@ -114,7 +114,7 @@ def test_the_prompt_of_chat_completions_is_the_one_reported(data: st.DataObject)
     usage = measured(fields)
 
     prompt = fields.get("prompt_tokens") if fields else None
-    if usage is not None and isinstance(prompt, int) and prompt is not True and prompt != 0:
+    if usage is not None and isinstance(prompt, int) and prompt is not True and prompt != 0 and prompt <= 10**12:
         assert usage.prompt_tokens == max(prompt, 0)
 
 

@@ -73,6 +73,19 @@ def test_a_file_that_is_replaced_within_a_transaction_is_not_committed_to(store:
     assert not store._database._connection.in_transaction
 
 
+def test_what_was_committed_while_the_file_was_replaced_counts_as_not_done(store: Store, tmp_path: Path) -> None:
+    def replace_after_commit(_connection: apsw.Connection, _name: str, _pages: int) -> int:
+        replaced(tmp_path / "state.db")
+        return apsw.SQLITE_OK
+
+    store._database._connection.set_wal_hook(replace_after_commit)
+
+    with pytest.raises(StoreMoved):
+        store.apply([said(2)])
+
+    assert store.committed_upto(A) == 1
+
+
 def test_closing_does_not_touch_the_files_that_were_put_in_place_of_ours(tmp_path: Path) -> None:
     store = Store(tmp_path / "state.db")
     store.apply([said(1)])
