@@ -10,12 +10,13 @@ from .common import add_home, add_json, ago, find_status, nobody_home
 from .output import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rich.console import Console
 
     from ...protocol.messages.broker import BudgetView
     from ...protocol.messages.fleet import AgentView, Status
+    from ...protocol.messages.ledger import LedgerStats
 
 HELP = "show processes, budgets, agents and the ledger"
 
@@ -210,3 +211,17 @@ def _show_ledger(out: Console, status: Status) -> None:
         return
     size = ledger.db_bytes / 1e6
     out.print(f"ledger: {ledger.rows} rows, backlog {ledger.backlog}, state.db {size:.1f} MB", highlight=False)
+    for trouble in _ledger_troubles(ledger):
+        out.print(trouble, style="red", highlight=False, markup=False)
+
+
+def _ledger_troubles(ledger: LedgerStats) -> Iterator[str]:
+    if ledger.fault is not None and ledger.is_fault_lasting:
+        kept = f"{ledger.journaled} records are kept in state.db.pending for the next one"
+        yield f"state.db is given up: {ledger.fault}; {kept}"
+    elif ledger.fault is not None:
+        yield f"nothing is committed now: {ledger.fault}; records wait"
+    if ledger.foreign_writes:
+        yield f"somebody else wrote to state.db {ledger.foreign_writes} times; only the ledger may"
+    if ledger.is_wal_large:
+        yield f"the WAL of state.db has {ledger.wal_bytes / 1e6:.0f} MB: some reader keeps it from being written back"
