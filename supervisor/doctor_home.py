@@ -8,30 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from ..storage.mounts import MOUNTS, REMOTE, file_system
 from .doctor_findings import Finding, fail, ok, warn
 from .home import SOCKET_NAMES, SOCKET_PATH_BYTES, Home
-
-MOUNTS: Final = Path("/proc/self/mountinfo")
 
 LEAST_BYTES: Final = 100 * 2**20
 FEW_BYTES: Final = 2**30
 
-_REMOTE: Final = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "afs",
-        "ceph",
-        "lustre",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.rclone",
-    }
-)
 _FLEETING: Final = frozenset({"tmpfs", "ramfs"})
 
 
@@ -42,7 +25,7 @@ def check_home(home: Home, *, mounts: Path = MOUNTS) -> Iterator[Finding]:
     there = nearest(home.path)
     yield from check_room(there)
     kind = file_system(there, mounts)
-    if kind in _REMOTE:
+    if kind in REMOTE:
         to_do = "choose a home on a local disk: `--home DIR` or $COVEY_HOME"
         yield fail(
             "file system", f"{home.path} is on {kind}; locks and shared memory of state.db do not work there", to_do
@@ -132,32 +115,11 @@ def nearest(path: Path) -> Path:
     return next((folder for folder in (path, *path.parents) if folder.is_dir()), Path("/"))
 
 
-def file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
-    """The kind of file system `folder` lies on; None where the kernel does not say."""
-    real = os.path.realpath(folder)
-    found: tuple[int, str] | None = None
-    try:
-        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        point = before.split(" ")[4].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
-        # Of two mounts at one place the later one is on top.
-        if _is_below(real, point) and (found is None or len(point) >= found[0]):
-            found = len(point), after.split(" ")[0]
-    return found[1] if found else None
-
-
 def _check_parent(path: Path) -> Finding:
     above = nearest(path)
     if os.access(above, os.W_OK | os.X_OK):
         return ok("home", f"{path} does not exist yet; `covey up` makes it")
     return fail("home", f"{path} cannot be made: {above} cannot be written to", "choose another home")
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 def _mb(size: int) -> str:

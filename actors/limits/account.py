@@ -175,22 +175,15 @@ class Account:
     # --- caps --------------------------------------------------------------------------------------------------------
 
     def _cap_problem(self, claim: Claim) -> str | None:
-        return self._caps.problem(
-            self._caps.names(claim.cap),
-            claim.estimated_tokens,
-            claim.estimated_cost_usd,
-            provider=claim.provider,
-            model=claim.model,
-        )
+        """Why it cannot start under its caps now."""
+        return self._caps.problem(*self._wish(claim), provider=claim.provider, model=claim.model)
 
     def _is_overspent(self, claim: Claim) -> bool:
-        return self._caps.is_lasting(
-            self._caps.names(claim.cap),
-            claim.estimated_tokens,
-            claim.estimated_cost_usd,
-            provider=claim.provider,
-            model=claim.model,
-        )
+        """Whether it could not start either if every call that runs cost nothing."""
+        return self._caps.is_lasting(*self._wish(claim), provider=claim.provider, model=claim.model)
+
+    def _wish(self, claim: Claim) -> tuple[tuple[str, ...], int | None, float | None]:
+        return self._caps.names(claim.cap), claim.estimated_tokens, claim.estimated_cost_usd
 
     def _reserve(self, lease: Lease) -> None:
         names = self._caps.names(lease.cap)

@@ -12,10 +12,8 @@ from .output import print_json
 
 if TYPE_CHECKING:
     from ...protocol.messages.fleet import AgentResult
-    from ..client import AsyncFleet
-    from ..handles import AsyncAgent
     from ..home import Home
-    from .live import LiveView
+    from .agent_watch import watched
 
 HELP = "run one agent and print its answer"
 
@@ -68,7 +66,6 @@ def run(args: argparse.Namespace) -> int:
 async def _run(home: Home, args: argparse.Namespace) -> AgentResult:
     from ...protocol.messages.broker import Priority
     from ..visit import visit
-    from .live import LiveView
 
     async with visit(home, name="covey run") as fleet:
         agent = await fleet.spawn(
@@ -80,27 +77,4 @@ async def _run(home: Home, args: argparse.Namespace) -> AgentResult:
             source="run",
             priority=Priority.INTERACTIVE,
         )
-        with LiveView(wanted=not args.json) as view:
-            watcher = asyncio.create_task(_watch(fleet, agent, view))
-            try:
-                return await agent.result()
-            except asyncio.CancelledError:
-                await asyncio.shield(agent.stop())
-                raise
-            finally:
-                watcher.cancel()
-
-
-async def _watch(fleet: AsyncFleet, agent: AsyncAgent, view: LiveView) -> None:
-    from .live import Row
-    from .swarm import REFRESH_S
-
-    while view.is_on:
-        family = {agent.id}
-        rows = []
-        for one in await fleet.agents():
-            if one.id in family or one.parent in family:
-                family.add(one.id)
-                rows.append(Row(one.id, one.worker or "", one.state.value, one.turn, one.tokens))
-        view.show(rows, f"{sum(row.tokens for row in rows)} tokens")
-        await asyncio.sleep(REFRESH_S)
+        return await watched(fleet, agent, wanted=not args.json)

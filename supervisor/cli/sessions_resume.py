@@ -12,10 +12,8 @@ from .output import print_json
 if TYPE_CHECKING:
     from ...protocol.ids import SessionId
     from ...protocol.messages.fleet import AgentResult
-    from ..client import AsyncFleet
-    from ..handles import AsyncAgent
     from ..home import Home
-    from .live import LiveView
+    from .agent_watch import watched
 
 
 def resume(home: Home, args: argparse.Namespace) -> int:
@@ -63,7 +61,6 @@ def resume(home: Home, args: argparse.Namespace) -> int:
 async def _resume(home: Home, session: SessionId, args: argparse.Namespace, max_turns: int) -> AgentResult:
     from ..resume import left_spools, resume, taken_in
     from ..visit import visit
-    from .live import LiveView
 
     left = left_spools(home)
     async with visit(home, name="covey sessions resume") as fleet:
@@ -77,27 +74,4 @@ async def _resume(home: Home, session: SessionId, args: argparse.Namespace, max_
             workspace=args.workspace,
             max_turns=max_turns,
         )
-        with LiveView(wanted=not args.json) as view:
-            watcher = asyncio.create_task(_watch(fleet, agent, view))
-            try:
-                return await agent.result()
-            except asyncio.CancelledError:
-                await asyncio.shield(agent.stop())
-                raise
-            finally:
-                watcher.cancel()
-
-
-async def _watch(fleet: AsyncFleet, agent: AsyncAgent, view: LiveView) -> None:
-    from .live import Row
-    from .swarm import REFRESH_S
-
-    while view.is_on:
-        family = {agent.id}
-        rows = []
-        for one in await fleet.agents():
-            if one.id in family or one.parent in family:
-                family.add(one.id)
-                rows.append(Row(one.id, one.worker or "", one.state.value, one.turn, one.tokens))
-        view.show(rows, f"{sum(row.tokens for row in rows)} tokens")
-        await asyncio.sleep(REFRESH_S)
+        return await watched(fleet, agent, wanted=not args.json)

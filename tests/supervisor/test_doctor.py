@@ -17,9 +17,10 @@ from covey.protocol.settings import (
     ProviderSettings,
     Settings,
 )
+from covey.storage.mounts import file_system
 from covey.supervisor.doctor import look, worst
 from covey.supervisor.doctor_findings import Finding, Level, fail, ok, warn
-from covey.supervisor.doctor_home import check_folder, check_sockets, file_system
+from covey.supervisor.doctor_home import check_folder, check_sockets
 from covey.supervisor.doctor_host import (
     AHEAD_S,
     check_clock,
