@@ -13,7 +13,6 @@ from .output import print_json
 if TYPE_CHECKING:
     from ...protocol.messages.fleet import AgentResult
     from ..home import Home
-    from .agent_watch import watched
 
 HELP = "run one agent and print its answer"
 
@@ -66,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
 async def _run(home: Home, args: argparse.Namespace) -> AgentResult:
     from ...protocol.messages.broker import Priority
     from ..visit import visit
+    from .agent_watch import watched
 
     async with visit(home, name="covey run") as fleet:
         agent = await fleet.spawn(

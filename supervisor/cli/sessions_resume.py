@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ...protocol.ids import SessionId
     from ...protocol.messages.fleet import AgentResult
     from ..home import Home
-    from .agent_watch import watched
 
 
 def resume(home: Home, args: argparse.Namespace) -> int:
@@ -61,6 +60,7 @@ def resume(home: Home, args: argparse.Namespace) -> int:
 async def _resume(home: Home, session: SessionId, args: argparse.Namespace, max_turns: int) -> AgentResult:
     from ..resume import left_spools, resume, taken_in
     from ..visit import visit
+    from .agent_watch import watched
 
     left = left_spools(home)
     async with visit(home, name="covey sessions resume") as fleet:
