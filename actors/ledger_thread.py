@@ -23,7 +23,7 @@ from .ledger_adoption import Adoption
 from .ledger_keeper import Keeper, failed
 from .ledger_mail import MAX_GROUP_RECORDS, AdoptNow, Backlog, Close, Mail, Question, Submission
 
-SCAN_S: Final = 0.5
+SCAN_S: Final = 1.0
 
 Ts = TypeVarTuple("Ts")
 
