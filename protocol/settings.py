@@ -19,6 +19,8 @@ class Dialect(StrEnum):
     """The wire format a provider speaks."""
 
     CHAT = "chat"
+    ANTHROPIC = "anthropic"
+    RESPONSES = "responses"
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

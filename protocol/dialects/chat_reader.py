@@ -98,13 +98,14 @@ class ChatReader:
         """Decide what the body is, by its first character; returns the bytes that are to be read now."""
         assert isinstance(self._source, bytearray), "only a body that is not known yet is sniffed"
         head = bytes(self._source) + data
-        start = head.removeprefix(_BOM).lstrip(_SPACE)[:1]
-        if not start or _BOM.startswith(head):
-            self._source = bytearray(head.lstrip(_SPACE))
+        rest = head.removeprefix(_BOM).lstrip(_SPACE)
+        if not rest or _BOM.startswith(head):
+            # One blank tells as much as many: that no byte order mark can follow.
+            self._source = bytearray(head[: len(_BOM) + 1])
             return b""
         self._is_sniffing = False
-        self._source = bytearray() if start in (b"{", b"[", b"<") else EventReader()
-        return head
+        self._source = bytearray() if rest[:1] in (b"{", b"[", b"<") else EventReader()
+        return rest
 
     def _read(self, source: EventReader, data: bytes) -> list[StreamEvent]:
         deltas: list[StreamEvent] = []
@@ -137,9 +138,12 @@ class ChatReader:
         elif (chunk := chunk_of(data)) is not None:
             self._take_chunk(chunk, data, event.name, deltas)
         elif b"\n" in data:
-            # Lines of their own, each a chunk, from senders that forget the blank line between events.
-            for line in data.split(b"\n"):
-                self._take_event(Event(line, event.name), deltas, is_last=is_last)
+            # Lines of their own, each a chunk, from senders that forget the blank line between events. Only the last
+            # of them can have been cut by the end of the stream.
+            *lines, last = data.split(b"\n")
+            for line in lines:
+                self._take_event(Event(line, event.name), deltas, is_last=False)
+            self._take_event(Event(last, event.name), deltas, is_last=is_last)
         elif event.name == "error":
             self._fault = classify(status=None, body=data)
         elif data[:1] in (b"{", b"[") and not is_last:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from ..settings import Dialect
+from .anthropic import AnthropicMessages
 from .base import WireDialect
 from .chat import ChatCompletions
+from .responses import Responses
 
-_DIALECTS: Final[dict[Dialect, WireDialect]] = {Dialect.CHAT: ChatCompletions()}
+_DIALECTS: Final[dict[Dialect, WireDialect]] = {
+    Dialect.CHAT: ChatCompletions(),
+    Dialect.ANTHROPIC: AnthropicMessages(),
+    Dialect.RESPONSES: Responses(),
+}
 
 
 def wire_dialect(name: Dialect) -> WireDialect:

@@ -125,6 +125,11 @@ class Replies:
         return Reply(chunks=sse(*parts, chunk({}, "tool_calls"), usage(10, 5), b"[DONE]"))
 
     @staticmethod
+    def events(*payloads: object) -> Reply:
+        """A stream of any dialect."""
+        return Reply(chunks=sse(*payloads))
+
+    @staticmethod
     def cut(text: str) -> Reply:
         return Reply(chunks=sse(chunk({"role": "assistant"}), chunk({"content": text})), cut=True)
 

@@ -142,3 +142,24 @@ def test_a_damaged_stream_never_raises(name: str, at: float, junk: bytes) -> Non
     place = int(len(body) * at)
 
     read(body[:place] + junk + body[place:])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 100])
+def test_a_blank_before_a_byte_order_mark_reads_the_same_in_any_pieces(size: int) -> None:
+    body = b' \xef\xbb\xbf{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}'
+
+    def complete(pieces: list[bytes]) -> bool:
+        reader = ChatReader()
+        for piece in pieces:
+            reader.feed(piece)
+        return reader.close().complete
+
+    assert complete([body[at : at + size] for at in range(0, len(body), size)]) == complete([body])
+
+
+def test_a_piece_that_is_cut_by_the_next_line_at_the_very_end_is_not_whole() -> None:
+    reader = ChatReader()
+    reader.feed(b'data: {"choices":[{"delta":{"content":"a\n')
+    reader.feed(b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}')
+
+    assert not reader.close().complete

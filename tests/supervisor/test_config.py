@@ -256,7 +256,7 @@ class TestRefusedValues:
     def test_a_dialect(self) -> None:
         (error,) = refused("providers: {zai: {dialect: telex}}")
 
-        assert (error.problem, error.valid) == ('"telex" (text) is not known', "chat")
+        assert (error.problem, error.valid) == ('"telex" (text) is not known', "chat or anthropic or responses")
 
     @pytest.mark.parametrize(
         ("key", "value", "problem"),
