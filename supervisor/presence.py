@@ -22,7 +22,7 @@ from .pump import next_beat
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.5
+LOOK_S: Final = 1.0
 
 
 class Displaced(CoveyError):
