@@ -14,11 +14,10 @@ from contextlib import suppress
 from typing import Final
 
 import httpx
-import msgspec
 
 from ..protocol.dialects.base import Answer
 from ..protocol.dialects.registry import wire_dialect
-from ..protocol.faults import Fault, FaultKind, classify, fault_named
+from ..protocol.faults import Fault, FaultKind, classify, fault_named, without_key
 from ..protocol.ids import CallId
 from ..protocol.messages.ledger import CallRecorded, CallStatus
 from ..protocol.prices import cost_usd, price_of
@@ -210,9 +209,7 @@ class Exchange:
 
     def _end(self, status: CallStatus, fault: Fault, answer: Answer | None = None) -> Fault:
         """Record the end without an answer; the fault comes back without the key, in case the provider quoted it."""
-        key = self._request.api_key
-        if key and key in fault.message:
-            fault = msgspec.structs.replace(fault, message=fault.message.replace(key, "[key]"))
+        fault = without_key(fault, self._request.api_key)
         self._record(status, answer, fault)
         return fault
 

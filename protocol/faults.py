@@ -10,12 +10,14 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+import msgspec
+
 from .fault_evidence import Evidence, one_line, read_evidence
 from .fault_kinds import OUTCOME, Fault, FaultAction, FaultKind, FaultScope
 from .fault_table import TABLE, Row
 from .resets import Reset, read_reset
 
-__all__ = ["Fault", "FaultAction", "FaultKind", "FaultScope", "classify", "fault_named", "retry_after_s"]
+__all__ = ["Fault", "FaultAction", "FaultKind", "FaultScope", "classify", "fault_named", "retry_after_s", "without_key"]
 
 MAX_RETRY_AFTER_S: Final = 31 * 86_400.0
 """No window is longer than a month; more is a mistake."""
@@ -71,6 +73,13 @@ def fault_named(
         resets_at=resets_at,
         window_s=window_s,
     )
+
+
+def without_key(fault: Fault, key: str | None) -> Fault:
+    """The same fault without the key, in case the provider quoted it."""
+    if not key or key not in fault.message:
+        return fault
+    return msgspec.structs.replace(fault, message=fault.message.replace(key, "[key]"))
 
 
 def retry_after_s(header: str | None, *, now: float | None) -> float | None:

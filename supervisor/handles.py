@@ -13,17 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
-from urllib.parse import unquote
 
+from ..protocol.destination import provider_of
 from ..protocol.errors import SlotReused
 from ..protocol.fault_kinds import Fault, FaultKind
+from ..protocol.faults import without_key
 from ..protocol.ids import AgentId, BudgetKey, CallId, SessionId
 from ..protocol.messages.broker import Acquire, Granted, Outcome, Unlimited
 from ..protocol.messages.fleet import AgentResult, AgentSpec, AwaitAgent, Finished, StopAgents
 from ..protocol.messages.ledger import CallRecorded, CallStatus
 from ..protocol.usage import Usage
 from .interrupts import Interrupt, check, until_interrupted
-from .outcomes import Report, ending_of, fault_of_error, without_key
+from .outcomes import Report, ending_of, fault_of_error
 from .reports import usage_from
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class Slot:
         destination = self._request.destination
         return CallRecorded(
             call=self.call,
-            provider=destination.provider or _provider_of(self.budget),
+            provider=destination.provider or (provider_of(self.budget) if self.budget is not None else ""),
             base_url=destination.base_url,
             model=self._request.model,
             status=_status(error, self._fault),
@@ -240,10 +241,6 @@ class Slot:
             else None,
             fault_code=self._fault.code if self._fault is not None else None,
         )
-
-
-def _provider_of(budget: BudgetKey | None) -> str:
-    return unquote(budget.partition(":")[0]) if budget is not None else ""
 
 
 def _status(error: BaseException | None, fault: Fault | None) -> CallStatus:

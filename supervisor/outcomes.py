@@ -84,13 +84,6 @@ def fault_of_answer(status: int, body: bytes, headers: Mapping[str, str]) -> Fau
     return classify(status=status, body=body[:REFUSAL_BYTES], retry_after=headers.get("retry-after"), now=time.time())
 
 
-def without_key(fault: Fault, key: str | None) -> Fault:
-    """The same fault without the key, in case the provider quoted it."""
-    if not key or key not in fault.message:
-        return fault
-    return msgspec.structs.replace(fault, message=fault.message.replace(key, "[key]"))
-
-
 def _answered(status: int, body: bytes, headers: Mapping[str, str]) -> Ending:
     if status >= 400:
         return Ending(is_known=True, fault=fault_of_answer(status, body, headers))

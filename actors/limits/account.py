@@ -115,9 +115,9 @@ class Account:
 
     def next_at(self, now: float) -> float | None:
         """When somebody may be let out by time alone."""
-        waiter = self.budget.next(now)
-        if waiter is None and not self.queued:
+        if not self.queued:
             return None
+        waiter = self.budget.next(now)
         times = [self.regime.next_at(now), self.busy.next_at(now) if self.aside else None]
         if waiter is not None and not self.rates.fits(waiter.claim, now):
             times.append(self.rates.fits_at(waiter.claim, now))

@@ -18,7 +18,7 @@ from ...protocol.destination import provider_of
 from ...protocol.ids import AgentId, BudgetKey
 from ...protocol.messages.broker import CapView, Outcome, Refusal
 from ...protocol.peer import Owner
-from ...protocol.prices import cost_usd
+from ...protocol.prices import cost_usd, price_of
 from ...protocol.settings import Price
 from ...storage.caps import CapKept
 from ...storage.leases import Lease, Outstanding
@@ -402,7 +402,7 @@ class Book:
 
     def _price(self, provider: str, model: str) -> Price | None:
         terms = self._roll.terms.get(provider)
-        return terms.prices.get(model) if terms is not None else None
+        return price_of(terms.prices, model) if terms is not None else None
 
     # --- owners ------------------------------------------------------------------------------------------------------
 

@@ -136,9 +136,7 @@ class Roll:
     def next_at(self, now: float) -> float | None:
         """When something is due, or somebody may be let out, by time alone."""
         known = [self._deadlines.next_at(), self._distant.next_at()]
-        for account in self.accounts.values():
-            if account.queued:
-                known.append(account.next_at(now))
+        known += [account.next_at(now) for account in self.accounts.values()]
         return min((at for at in known if at is not None), default=None)
 
     # --- processes ---------------------------------------------------------------------------------------------------

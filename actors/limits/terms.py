@@ -9,7 +9,7 @@ import msgspec
 
 from ...protocol.destination import is_zai
 from ...protocol.messages.broker import Priority
-from ...protocol.prices import ceiling_usd
+from ...protocol.prices import ceiling_usd, price_of
 from ...protocol.settings import Price, ProviderSettings
 from .caps import DEFAULT_TOKENS
 
@@ -34,7 +34,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     def estimate_usd(self, model: str, tokens: int | None) -> float | None:
         """What a call of about so many tokens costs at the most; None where the model has no price."""
-        return ceiling_usd(DEFAULT_TOKENS if tokens is None else tokens, self.prices.get(model))
+        return ceiling_usd(DEFAULT_TOKENS if tokens is None else tokens, price_of(self.prices, model))
 
 
 def terms_of(provider: ProviderSettings) -> Terms | None:

@@ -8,11 +8,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from ..destination import url_of
 from ..transcript import Message, Role
 from .anthropic_reader import AnthropicReader
 from .base import ToolSpec
 from .history import history_of
+from .posting import endpoint_at, json_headers
 
 VERSION: Final = "2023-06-01"
 """Of the API; the only one there is (docs.anthropic.com)."""
@@ -32,19 +32,11 @@ class AnthropicMessages:
 
     def endpoint(self, base_url: str) -> str:
         """The URL to post to; one that names the path, or its version, already is kept, and so is a query."""
-        base, mark, query = url_of(base_url).partition("?")
-        base = base.rstrip("/")
-        if not base.endswith(_PATH):
-            base = base.removesuffix("/v1") + _PATH
-        return f"{base}{mark}{query}"
+        return endpoint_at(base_url, _PATH, but_for="/v1")
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         """The headers of a request; none for authorisation without a key."""
-        headers = {
-            "content-type": "application/json",
-            "accept": "text/event-stream, application/json",
-            "anthropic-version": VERSION,
-        }
+        headers = {**json_headers(), "anthropic-version": VERSION}
         key = (api_key or "").strip()
         if not key:
             return headers

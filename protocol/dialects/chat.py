@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from ..destination import url_of
 from ..transcript import Message, Role, ToolCall, repair
 from .base import ToolSpec
 from .chat_reader import ChatReader
+from .posting import bearer_headers, endpoint_at
 
 _PATH = "/chat/completions"
 
@@ -20,15 +20,11 @@ class ChatCompletions:
 
     def endpoint(self, base_url: str) -> str:
         """The URL to post to; one that names the path already is kept, and so is a query."""
-        base, mark, query = url_of(base_url).partition("?")
-        base = base.rstrip("/")
-        return f"{base if base.endswith(_PATH) else base + _PATH}{mark}{query}"
+        return endpoint_at(base_url, _PATH)
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         """The headers of a request; none for authorisation without a key."""
-        headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
-        key = (api_key or "").strip()
-        return {**headers, "authorization": f"Bearer {key}"} if key else headers
+        return bearer_headers(api_key)
 
     def request_body(
         self,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
+from ...protocol.destination import provider_of
 from ...protocol.errors import AskTimeout, RemoteError, UsageError
+from ...protocol.ids import BudgetKey
 from ...protocol.messages.broker import BudgetState, Unlock
 from ..config import load
 from ..config_edit import Change, set_value
@@ -92,7 +93,7 @@ def changed(before: Value, limit: str, model: str | None) -> Value:
 
 def _provider(name: str, providers: Collection[str]) -> str:
     """The provider that is called so, or whose budget is."""
-    of_key = unquote(name.rpartition(":")[0])
+    of_key = provider_of(BudgetKey(name))
     for found in (name, of_key):
         if found in providers:
             return found

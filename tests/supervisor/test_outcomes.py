@@ -12,9 +12,9 @@ import openai
 import pytest
 
 from covey.protocol.errors import SlotTimeout, UsageError
-from covey.protocol.faults import Fault, FaultKind, fault_named
+from covey.protocol.faults import Fault, FaultKind, fault_named, without_key
 from covey.protocol.usage import Usage
-from covey.supervisor.outcomes import Report, ending_of, fault_of_error, without_key
+from covey.supervisor.outcomes import Report, ending_of, fault_of_error
 
 REQUEST = httpx.Request("POST", "http://x/v1/chat/completions")
 REQUEST2 = httpx2.Request("POST", "http://x/v1/chat/completions")

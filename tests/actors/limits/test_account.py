@@ -282,6 +282,16 @@ def test_a_cap_in_money_refuses_a_model_without_a_price_and_counts_one_with_a_pr
     assert desk.book.caps()[0].cost_usd == pytest.approx(0.208)
 
 
+def test_a_price_is_found_whatever_the_capitals_of_the_model() -> None:
+    desk = Desk(prices={"glm": Price(input=2.0, output=8.0)})
+    desk.do(CapDeclared("swarm", None, 1.0))
+
+    desk.ask("a", cap="swarm", model="GLM", estimated_tokens=10, estimated_cost_usd=0.1)
+    desk.do(GivenBack(CallId("a"), outcome=Outcome(usage=Usage(input=100_000, output=0))))
+
+    assert desk.book.caps()[0].cost_usd == pytest.approx(0.2)
+
+
 def test_a_destination_without_a_limit_is_counted_where_a_cap_holds() -> None:
     desk = Desk()
     desk.do(CapDeclared("swarm", 100, None))
