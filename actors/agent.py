@@ -32,8 +32,8 @@ from ..protocol.messages.ledger import (
 )
 from ..protocol.settings import ModelSettings, ProviderSettings
 from ..protocol.transcript import Message, Role, ToolCall
-from .call import Caller, run_call
-from .call_request import CallAnswered, CallRequest, CallUnanswered
+from .calls.call import Caller, run_call
+from .calls.call_request import CallAnswered, CallRequest, CallUnanswered
 from .conversation import Rules, step
 from .conversation_events import (
     Answered,

@@ -1,6 +1,6 @@
 """What actors need of the world outside their process; `supervisor/` provides it, tests replace it.
 
-All three are used from the loop thread only. Every wait has a deadline or can be cancelled; a cancelled wait leaves
+All are used from the loop thread only. Every wait has a deadline or can be cancelled; a cancelled wait leaves
 nothing behind.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, overload
 
+from ..protocol.fault_kinds import Fault
 from ..protocol.ids import AgentId
 from ..protocol.messages.base import Wire
 from ..protocol.messages.broker import Acquire, Granted, Outcome, Unlimited
@@ -27,6 +28,7 @@ from ..protocol.messages.ledger import (
     TranscriptQuery,
 )
 from ..protocol.peer import Peer
+from ..protocol.settings import ProviderSettings
 
 Body = TypeVar("Body", bound=Wire)
 
@@ -69,6 +71,40 @@ class Slots(Protocol):
 
         Leaving gives the slot back whatever happened inside, also when the task is cancelled.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A key to call with. `secret` is None for a provider that needs none."""
+
+    secret: str | None = field(repr=False)
+    fingerprint: str | None
+    """Names it without telling it (`destination.fingerprint`)."""
+    label: str = "environment"
+    """Where it comes from, for people; no part of the secret."""
+
+
+class Keys(Protocol):
+    """The keys of the fleet's providers, as a caller sees them."""
+
+    async def choose(self, provider: ProviderSettings, *, avoid: frozenset[str] = frozenset()) -> Key:
+        """The key to call with now. Of several, one that does not rest and whose fingerprint is not in `avoid`.
+
+        Raises `NoKey` where there is none (nothing configured, or all rest or are avoided; it says until when).
+        Where one key comes from the environment alone this waits for nothing.
+        """
+        ...
+
+    async def renew(self, provider: ProviderSettings, stale: Key) -> Key | None:
+        """After a refusal of `stale`: the key that took its place, refreshed once for the whole fleet.
+
+        None where nothing can take its place: a plain key cannot be renewed.
+        """
+        ...
+
+    def trouble(self, provider: ProviderSettings, key: Key, fault: Fault) -> None:
+        """Note that the provider refused this key (or its account), so that others choose another one; never waits."""
         ...
 
 

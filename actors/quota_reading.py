@@ -21,7 +21,7 @@ from ..protocol.ids import BudgetKey
 from ..protocol.messages.broker import QuotaSeen, QuotaWindow
 from ..protocol.quota import QuotaUnread, quota_url, read_windows
 from ..storage.logs import log_event
-from .connection_faults import connection_fault
+from .calls.connection_faults import connection_fault
 from .transport import open_client
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ..protocol.ids import BudgetKey
 from ..protocol.settings import Settings
-from .call_request import DEFAULT_CLOCKS, Clocks
+from .calls.call_request import DEFAULT_CLOCKS, Clocks
+from .calls.patience import DEFAULT_PATIENCE, Patience
 from .delegation import AT_ONCE
-from .patience import DEFAULT_PATIENCE, Patience
 from .ports import Children, Ledger, Slots
 
 OnQuotaWanted = Callable[[BudgetKey, str, str | None], None]

@@ -99,6 +99,15 @@ class KeyRefused(CoveyError):
         self.address = address
 
 
+class NoKey(CoveyError):
+    """There is no key to call a provider with: none is configured, or all of them rest until `until` (Unix seconds)."""
+
+    def __init__(self, provider: str, problem: str, *, until: float | None = None) -> None:
+        super().__init__(f"no key for provider {provider}: {problem}")
+        self.provider = provider
+        self.until = until
+
+
 class AlreadyRunning(CoveyError):
     """Another process owns this home (or this state.db); it was left alone."""
 

@@ -138,6 +138,11 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the used-up window ends, in Unix seconds, if the message tells."""
     window_s: float | None = None
     """How long the used-up window is, if the message or the code tells."""
+    limit_tokens: int | None = None
+    """The bound in tokens the message names: the window (`CONTEXT_OVERFLOW`), the longest answer (`OUTPUT_TOO_LONG`),
+    what the account can pay for (`UNAFFORDABLE`)."""
+    fingerprint: str | None = None
+    """Of an error nobody knows: the same for the same text with other numbers and ids in it."""
 
     @property
     def summary(self) -> str:

@@ -23,6 +23,38 @@ class Dialect(StrEnum):
     RESPONSES = "responses"
 
 
+class KeyStrategy(StrEnum):
+    """Which key of several a call takes; keys that rest are passed over by all of them."""
+
+    FILL_FIRST = "fill_first"
+    """The first in the order they were added."""
+    ROUND_ROBIN = "round_robin"
+    LEAST_USED = "least_used"
+    RANDOM = "random"
+
+
+class PromptCache(StrEnum):
+    """Whether requests say where the provider is to cache them, and for how long."""
+
+    AUTO = "auto"
+    """Where the provider is known to understand it."""
+    OFF = "off"
+    SHORT = "5m"
+    LONG = "1h"
+
+
+class Effort(StrEnum):
+    """How much a model is asked to think. Providers that know fewer steps get the nearest one."""
+
+    NONE = "none"
+    """Not at all: thinking is switched off where the provider lets one."""
+    MINIMAL = "minimal"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    MAX = "max"
+
+
 class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a model costs per million tokens: in US dollars (`prices`), or in credits of a plan (`credits`)."""
 
@@ -41,6 +73,36 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """From 0 to 1: what is left of it outside of `peak_hours`."""
 
 
+class TimeoutSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How long a provider may be silent, in seconds; None: the built-in time, and no less than the model's family has.
+
+    What is set here holds as it is, also where it is shorter than that.
+    """
+
+    connect_seconds: float | None = None
+    headers_seconds: float | None = None
+    """From the request to the answer's head."""
+    first_byte_seconds: float | None = None
+    """From the head to the first byte of the body."""
+    first_content_seconds: float | None = None
+    """From the head to the first piece that says something."""
+    content_seconds: float | None = None
+    """Between two pieces that say something; keep-alives say nothing."""
+    silence_seconds: float | None = None
+    """Between two pieces of any kind."""
+
+
+class ModelOverride(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the configuration knows better about a model than the shipped table does; None: nothing."""
+
+    context_window: int | None = None
+    """Tokens, in and out."""
+    max_output_tokens: int | None = None
+    has_tools: bool | None = None
+    has_images: bool | None = None
+    has_reasoning: bool | None = None
+
+
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of `providers`."""
 
@@ -49,6 +111,9 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     dialect: Dialect = Dialect.CHAT
     api_key_env: str | None = None
     """Name of the environment variable that holds the key; None for a provider that needs none."""
+    api_key_command: str | None = None
+    """A command whose output is the key; split like a shell would, and run without one."""
+    key_strategy: KeyStrategy = KeyStrategy.FILL_FIRST
     max_concurrent: int | None = None
     """Calls in flight over all processes; None means that nobody counts (no budget)."""
     acquire_timeout_seconds: float = 0.0
@@ -67,13 +132,51 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """By model. Caps in money refuse calls to models that are not in here."""
     credits: dict[str, Price] = {}
     """By model: what a plan counts."""
+    models: dict[str, ModelOverride] = {}
+    timeouts: TimeoutSettings = TimeoutSettings()
+    prompt_cache: PromptCache = PromptCache.AUTO
+    session_affinity_header: str | None = None
+    """A header that gets the conversation's affinity key, for providers that route by one; name in lower case."""
+    extra_headers: dict[str, str] = {}
+    """Sent with every call; names in lower case. Never one that says who we are or carries a key."""
+    proxy: str | None = None
+    """The proxy for its calls; `direct` for none; None: what the environment says."""
+    ca_bundle: str | None = None
+    """A PEM file of the authorities its certificate is checked against, instead of the usual ones."""
+    client_cert: str | None = None
+    """A PEM file with the certificate (and key) we show."""
+    client_key: str | None = None
 
 
-class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
+class Fallback(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call goes that the model before it in the chain cannot answer."""
+
+    provider: str
+    name: str
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The default model: a provider's name and the model's name there."""
 
     provider: str
     name: str
+    reasoning_effort: Effort | None = None
+    """None: requests say nothing about it."""
+    fallbacks: tuple[Fallback, ...] = ()
+    """In the order they are tried."""
+
+
+class CallSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`calls`: how long a call is worth trying. Waiting for a slot is in none of these."""
+
+    total_seconds: float = 1800.0
+    """One call: all its attempts, and the pauses between them."""
+    retry_seconds: float = 600.0
+    """Of these, what failed attempts and pauses may take together."""
+    breaker_stale_calls: int = 5
+    """So many stale calls to one backend in a row, and it is left alone for a while; 0: never."""
+    family_floor_seconds: dict[str, float] = {}
+    """By the beginning of a model's name: no clock of its silence is shorter; before the built-in table."""
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -136,6 +239,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     providers: dict[str, ProviderSettings] = {}
     model: ModelSettings | None = None
+    calls: CallSettings = CallSettings()
     fleet: FleetSettings = FleetSettings()
 
 

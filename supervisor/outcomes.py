@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import httpx
 import msgspec
 
-from ..actors.connection_faults import connection_fault
+from ..actors.calls.connection_faults import connection_fault
 from ..protocol.errors import CoveyError
 from ..protocol.faults import Fault, FaultKind, classify, fault_named
 from ..protocol.usage import Usage

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from ..actors.call import Caller, run_call
-from ..actors.call_request import CallRequest
-from ..actors.patience import Patience
+from ..actors.calls.call import Caller, run_call
+from ..actors.calls.call_request import CallRequest
+from ..actors.calls.patience import Patience
 from ..actors.ports import Hold
 from ..actors.transport import open_client
 from ..protocol.frames import BodyDecoder

@@ -11,14 +11,19 @@ import msgspec
 from ..fault_kinds import Fault
 from ..transcript import Message, Role, ToolCall
 from ..usage import Usage
+from .tool_spec import ToolSpec
 
-
-class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as it is offered to the model. `parameters` is a JSON schema, as JSON."""
-
-    name: str
-    description: str
-    parameters: msgspec.Raw
+__all__ = [
+    "Answer",
+    "Finish",
+    "ReasoningDelta",
+    "StreamEvent",
+    "StreamReader",
+    "TextDelta",
+    "ToolCallDelta",
+    "ToolSpec",
+    "WireDialect",
+]
 
 
 class Finish(StrEnum):

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from covey.actors.agent import Agent, StopAgent
+from covey.actors.calls.patience import Patience
 from covey.actors.equipment import TOOLS
-from covey.actors.patience import Patience
 from covey.actors.runtime.ref import ActorDown, ActorRef
 from covey.actors.surroundings import Surroundings
 from covey.protocol.ids import AgentId, SessionId

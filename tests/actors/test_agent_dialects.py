@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from covey.actors.agent import Agent
+from covey.actors.calls.patience import Patience
 from covey.actors.equipment import TOOLS
-from covey.actors.patience import Patience
 from covey.actors.surroundings import Surroundings
 from covey.bench.provider_moods import Moods
 from covey.bench.provider_options import ProviderOptions

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from covey.actors.call import Caller, run_call
-from covey.actors.call_request import CallAnswered, CallOutcome, CallRequest, CallUnanswered, Clocks
-from covey.actors.connection_faults import connection_fault
-from covey.actors.patience import Patience, Strain, pause_s
+from covey.actors.calls.call import Caller, run_call
+from covey.actors.calls.call_request import CallAnswered, CallOutcome, CallRequest, CallUnanswered, Clocks
+from covey.actors.calls.connection_faults import connection_fault
+from covey.actors.calls.patience import Patience, Strain, pause_s
 from covey.actors.transport import USER_AGENT, is_loopback, open_client
 from covey.protocol.errors import QueueFull
 from covey.protocol.faults import FaultKind, fault_named

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
-from covey.actors.call import Caller, run_call
-from covey.actors.call_request import CallRequest, CallUnanswered
+from covey.actors.calls.call import Caller, run_call
+from covey.actors.calls.call_request import CallRequest, CallUnanswered
 from covey.actors.ports import Hold
 from covey.actors.quota_reading import AGAIN_S, MOST_BYTES, Got, QuotaReader, get, read_quota
 from covey.protocol.ids import BudgetKey

@@ -8,15 +8,15 @@ from typing import Final
 
 import msgspec
 
-from ..protocol.dialects.base import Answer, ToolSpec
-from ..protocol.errors import CoveyError
-from ..protocol.faults import Fault
-from ..protocol.ids import AgentId, SessionId
-from ..protocol.messages.broker import Priority
-from ..protocol.messages.ledger import CallRecorded
-from ..protocol.prices import estimate_usd, price_of
-from ..protocol.settings import ProviderSettings
-from ..protocol.transcript import Message
+from ...protocol.dialects.base import Answer, ToolSpec
+from ...protocol.errors import CoveyError
+from ...protocol.faults import Fault
+from ...protocol.ids import AgentId, SessionId
+from ...protocol.messages.broker import Priority
+from ...protocol.messages.ledger import CallRecorded
+from ...protocol.prices import estimate_usd, price_of
+from ...protocol.settings import ProviderSettings
+from ...protocol.transcript import Message
 
 Record = Callable[[CallRecorded], None]
 """Takes the account of a call; must neither wait nor refuse."""

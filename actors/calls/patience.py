@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from ..protocol.faults import Fault, FaultAction, FaultKind
+from ...protocol.faults import Fault, FaultAction, FaultKind
 
 DOUBTFUL: Final = frozenset({FaultKind.TRUNCATED, FaultKind.TIMEOUT, FaultKind.INVALID_RESPONSE, FaultKind.UNKNOWN})
 """The provider may have done the work and billed it, or nobody knows what is wrong."""

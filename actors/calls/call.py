@@ -16,15 +16,16 @@ from typing import Final
 
 import httpx
 
-from ..protocol.advice import advice
-from ..protocol.destination import fingerprint
-from ..protocol.dialects.base import Answer
-from ..protocol.errors import CoveyError
-from ..protocol.faults import Fault
-from ..protocol.ids import BudgetKey, CallId
-from ..protocol.messages.broker import Acquire, Destination, Granted, Outcome
-from ..protocol.messages.fleet import AgentState
-from ..protocol.usage import Usage
+from ...protocol.advice import advice
+from ...protocol.destination import fingerprint
+from ...protocol.dialects.base import Answer
+from ...protocol.errors import CoveyError
+from ...protocol.faults import Fault
+from ...protocol.ids import BudgetKey, CallId
+from ...protocol.messages.broker import Acquire, Destination, Granted, Outcome
+from ...protocol.messages.fleet import AgentState
+from ...protocol.usage import Usage
+from ..ports import Slots
 from .call_request import (
     DEFAULT_CLOCKS,
     CallAnswered,
@@ -38,7 +39,6 @@ from .call_request import (
 )
 from .exchange import Exchange
 from .patience import DEFAULT_PATIENCE, Patience, Strain, pause_s
-from .ports import Slots
 
 NOTHING: Final = Usage(input=0, output=0)
 """What a refused call has used."""

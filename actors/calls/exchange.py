@@ -15,13 +15,13 @@ from typing import Final
 
 import httpx
 
-from ..protocol.dialects.base import Answer
-from ..protocol.dialects.registry import wire_dialect
-from ..protocol.faults import Fault, FaultKind, classify, fault_named, without_key
-from ..protocol.ids import CallId
-from ..protocol.messages.ledger import CallRecorded, CallStatus
-from ..protocol.prices import cost_usd, price_of
-from ..protocol.usage import Usage
+from ...protocol.dialects.base import Answer
+from ...protocol.dialects.registry import wire_dialect
+from ...protocol.faults import Fault, FaultKind, classify, fault_named, without_key
+from ...protocol.ids import CallId
+from ...protocol.messages.ledger import CallRecorded, CallStatus
+from ...protocol.prices import cost_usd, price_of
+from ...protocol.usage import Usage
 from .call_request import CallRequest, Clocks, Record
 from .connection_faults import connection_fault
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import httpx
 
-from ..protocol.faults import Fault, FaultKind, fault_named
+from ...protocol.faults import Fault, FaultKind, fault_named
 
 
 def connection_fault(error: Exception, *, in_body: bool) -> Fault:

@@ -1,0 +1,1 @@
+"""One provider call: slot, attempt, stream, usage, outcome."""

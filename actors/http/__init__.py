@@ -1,0 +1,1 @@
+"""HTTP to providers: an httpx transport over connections and a pool of our own."""
