@@ -1,4 +1,4 @@
-"""What its owner should do about a fault that no repetition ends: which URL, key or plan is wrong. Pure.
+"""What its owner should do about a fault that no repetition ends: which URL, key, plan or setting is wrong. Pure.
 
 No key, and nothing that may stand before the `@` of a URL, is ever in the text.
 """
@@ -17,7 +17,7 @@ _PAGES: Final = {True: "open.bigmodel.cn", False: "z.ai"}
 
 
 def advice(fault: Fault, base_url: str | None) -> str | None:
-    """Say in one line what is wrong with the account and what ends it; None for faults that are no matter of it."""
+    """Say in one line what is wrong and what ends it; None for faults that are nobody's to settle."""
     place = place_of(base_url)
     if place is None or not is_zai(base_url):
         return _anywhere(fault, "the provider" if place is None else _url(place))
@@ -71,6 +71,18 @@ def _anywhere(fault: Fault, where: str) -> str | None:
             return f"{where} closed the account to us: settle it there first, then `covey budget unlock`"
         case FaultKind.AUTH:
             return f"{where} does not accept this key: set a valid one"
+        case FaultKind.UNAFFORDABLE:
+            what = "fewer tokens" if fault.limit_tokens is None else f"an answer of {fault.limit_tokens} tokens"
+            return f"the account at {where} can pay for {what} only: recharge it, or ask for shorter answers"
+        case FaultKind.OUTPUT_TOO_LONG:
+            most = "" if fault.limit_tokens is None else f" (at most {fault.limit_tokens} tokens)"
+            return f"the model gives shorter answers than were asked for{most}: ask for less"
+        case FaultKind.PROVIDER_POLICY:
+            return (
+                f"a setting of the account at {where} leaves nobody who may serve this model: look at its privacy rules"
+            )
+        case FaultKind.OUT_OF_FILES:
+            return "this process or machine has no file descriptor left: raise `ulimit -n` and look for what holds them"
         case _:
             return None
 

@@ -8,14 +8,17 @@ inside an error's message, plain text, a web page. Nothing a body can contain ra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
+from .redaction import redact
+
 MAX_MESSAGE_CHARS: Final = 300
 _MAX_JSON_BYTES: Final = 1 << 20
 _MAX_TEXT_CHARS: Final = 16_384
+_MAX_FACT_CHARS: Final = 200
 
 _CODE: Final = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
 _BRACKETS: Final = re.compile(r"(?<!\w)\[(\d{3,4})\]\[(.*)", re.DOTALL | re.ASCII)
@@ -40,6 +43,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def read_evidence(body: bytes) -> Evidence:
     """Read the body of an error answer, or an error inside a stream."""
     parsed = _parse(body[:_MAX_JSON_BYTES])
+    if isinstance(parsed, list) and parsed and isinstance(parsed[0], dict):
+        parsed = parsed[0]  # Gemini's answer to a stream that never began
     if not isinstance(parsed, dict):
         return _from_text(parsed if isinstance(parsed, str) else body[: _MAX_TEXT_CHARS * 4].decode("utf-8", "replace"))
     layers = list(_layers(parsed))
@@ -55,13 +60,13 @@ def read_evidence(body: bytes) -> Evidence:
         codes=tuple(dict.fromkeys(code for code in codes if not _is_status(code))),
         status=next((int(code) for code in codes if _is_status(code)), None),
         message=one_line(next((text for _, text in said if not _is_object_text(text)), said[0][1])),
-        text="\n".join(text[:_MAX_TEXT_CHARS] for text in messages).lower()[:_MAX_TEXT_CHARS],
+        text="\n".join([*(text[:_MAX_TEXT_CHARS] for text in messages), *_facts(layers)]).lower()[:_MAX_TEXT_CHARS],
     )
 
 
 def one_line(text: str) -> str:
-    """Make any text fit into a log line: no control characters, no line ends, at most 300 characters."""
-    line = _UNPRINTABLE.sub(" ", text[: MAX_MESSAGE_CHARS * 4]).strip()
+    """Make any text fit into a log line: no control characters, line ends or keys, at most 300 characters."""
+    line = redact(_UNPRINTABLE.sub(" ", text[: MAX_MESSAGE_CHARS * 4]).strip())
     return line if len(line) <= MAX_MESSAGE_CHARS else line[: MAX_MESSAGE_CHARS - 1] + "…"
 
 
@@ -88,14 +93,30 @@ def _from_text(text: str) -> Evidence:
 def _layers(parsed: Object) -> Iterator[Object]:
     """The objects that may speak for the error, inner ones first."""
     error = parsed.get("error")
-    if isinstance(error, dict):
-        for text in _messages(error):
+    for layer in (error, parsed) if isinstance(error, dict) else (parsed,):
+        for text in _messages(layer):
             deeper = _parse(text.encode("utf-8", "replace")) if _is_object_text(text) else None
             if isinstance(deeper, dict):
-                nested = deeper.get("error")
-                yield nested if isinstance(nested, dict) else deeper
-        yield error
-    yield parsed
+                yield _error_of(deeper)
+        metadata = layer.get("metadata")
+        raw = metadata.get("raw") if isinstance(metadata, dict) else None
+        if isinstance(raw, dict):
+            yield _error_of(raw)
+        yield layer
+
+
+def _error_of(parsed: Object) -> Object:
+    nested = parsed.get("error")
+    return nested if isinstance(nested, dict) else parsed
+
+
+def _facts(layers: Iterable[Object]) -> Iterator[str]:
+    """Fields that say something no message does, as text to search."""
+    for layer in layers:
+        for name in ("param", "n_ctx"):
+            value = layer.get(name)
+            if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1e9):
+                yield f"{name}: {str(value)[:_MAX_FACT_CHARS]}"
 
 
 def _is_object_text(text: str) -> bool:
@@ -117,7 +138,7 @@ def _messages(layer: Object) -> Iterator[str]:
 
 
 def _codes(layer: Object) -> Iterator[str]:
-    for field in ("code", "error_code", "errorCode", "type", "status"):
+    for field in ("code", "error_code", "errorCode", "__type", "type", "status"):
         value = layer.get(field)
         if isinstance(value, float) and value.is_integer():
             value = int(value)

@@ -63,6 +63,8 @@ class FaultKind(StrEnum):
     OVERLOADED = "overloaded"
     """The provider has too much to do; not our doing."""
     MODEL_BUSY = "model_busy"
+    UPSTREAM_LIMITED = "upstream_limited"
+    """The aggregator is well and so is our key: the provider behind it has had enough of the aggregator."""
     CONTEXT_OVERFLOW = "context_overflow"
     """More tokens than the model takes."""
     PAYLOAD_TOO_LARGE = "payload_too_large"
@@ -70,7 +72,29 @@ class FaultKind(StrEnum):
     MALFORMED_HISTORY = "malformed_history"
     """The messages are not in the order or shape the provider wants."""
     BAD_REQUEST = "bad_request"
+    OUTPUT_TOO_LONG = "output_too_long"
+    """A longer answer was asked for than the model gives."""
+    UNAFFORDABLE = "unaffordable"
+    """The account can pay for a shorter answer only."""
+    REASONING_MANDATORY = "reasoning_mandatory"
+    """The model thinks, and does not let itself be told not to."""
+    REASONING_REFUSED = "reasoning_refused"
+    """The model does not know this effort, or none at all."""
+    SIGNATURE_REFUSED = "signature_refused"
+    """A signed or encrypted block of an earlier answer is not accepted back."""
+    SCHEMA_REFUSED = "schema_refused"
+    """A tool's schema says more than this endpoint understands."""
+    NAME_REFUSED = "name_refused"
+    """A tool's name is not to the provider's taste."""
+    ROLES_REFUSED = "roles_refused"
+    """The roles of the messages do not alternate as the provider wants it."""
+    CACHE_REFUSED = "cache_refused"
+    """Breakpoints or keys of the prompt cache are not accepted."""
+    IMAGE_REFUSED = "image_refused"
+    """An image that is too large, broken, or not wanted where it stands."""
     CONTENT_POLICY = "content_policy"
+    PROVIDER_POLICY = "provider_policy"
+    """A setting of the account or a rule of the aggregator leaves nobody who may serve this model."""
     MODEL_UNKNOWN = "model_unknown"
     NOT_FOUND = "not_found"
     """Nothing answers at this URL: it is the base URL that is wrong."""
@@ -82,6 +106,8 @@ class FaultKind(StrEnum):
     """The certificate does not verify; it will not next time either."""
     OUT_OF_FILES = "out_of_files"
     """This process or machine has no file descriptor left."""
+    NOT_SENT = "not_sent"
+    """This process did not send it: no connection was free in time, or the backend rests. Speaks against nobody."""
     TRUNCATED = "truncated"
     """The answer ended without its terminal fact."""
     INVALID_RESPONSE = "invalid_response"
@@ -102,18 +128,33 @@ OUTCOME: Final[dict[FaultKind, tuple[FaultScope, FaultAction]]] = {
     FaultKind.QUOTA: (FaultScope.ACCOUNT, FaultAction.WAIT),
     FaultKind.OVERLOADED: (FaultScope.ENDPOINT, FaultAction.WAIT),
     FaultKind.MODEL_BUSY: (FaultScope.MODEL, FaultAction.WAIT),
+    # It passes; and where it is the only destination, waiting is all there is.
+    FaultKind.UPSTREAM_LIMITED: (FaultScope.MODEL, FaultAction.RETRY),
     FaultKind.CONTEXT_OVERFLOW: (FaultScope.REQUEST, FaultAction.COMPRESS),
     FaultKind.PAYLOAD_TOO_LARGE: (FaultScope.REQUEST, FaultAction.COMPRESS),
     FaultKind.MALFORMED_HISTORY: (FaultScope.REQUEST, FaultAction.FIX),
     FaultKind.BAD_REQUEST: (FaultScope.REQUEST, FaultAction.STOP),
+    FaultKind.OUTPUT_TOO_LONG: (FaultScope.REQUEST, FaultAction.FIX),
+    # Where a shorter answer does not help either, nothing else at this account's expense does.
+    FaultKind.UNAFFORDABLE: (FaultScope.ACCOUNT, FaultAction.FIX),
+    FaultKind.REASONING_MANDATORY: (FaultScope.REQUEST, FaultAction.FIX),
+    FaultKind.REASONING_REFUSED: (FaultScope.REQUEST, FaultAction.FIX),
+    FaultKind.SIGNATURE_REFUSED: (FaultScope.REQUEST, FaultAction.FIX),
+    FaultKind.SCHEMA_REFUSED: (FaultScope.REQUEST, FaultAction.FIX),
+    FaultKind.NAME_REFUSED: (FaultScope.REQUEST, FaultAction.FIX),
+    FaultKind.ROLES_REFUSED: (FaultScope.REQUEST, FaultAction.FIX),
+    FaultKind.CACHE_REFUSED: (FaultScope.REQUEST, FaultAction.FIX),
+    FaultKind.IMAGE_REFUSED: (FaultScope.REQUEST, FaultAction.STOP),
     FaultKind.CONTENT_POLICY: (FaultScope.REQUEST, FaultAction.STOP),
     FaultKind.MODEL_UNKNOWN: (FaultScope.MODEL, FaultAction.FAIL_OVER),
+    FaultKind.PROVIDER_POLICY: (FaultScope.MODEL, FaultAction.FAIL_OVER),
     FaultKind.NOT_FOUND: (FaultScope.ENDPOINT, FaultAction.STOP),
     FaultKind.SERVER_ERROR: (FaultScope.ENDPOINT, FaultAction.RETRY),
     FaultKind.TIMEOUT: (FaultScope.ENDPOINT, FaultAction.RETRY),
     FaultKind.UNREACHABLE: (FaultScope.ENDPOINT, FaultAction.RETRY),
     FaultKind.TLS: (FaultScope.ENDPOINT, FaultAction.STOP),
     FaultKind.OUT_OF_FILES: (FaultScope.LOCAL, FaultAction.RETRY),
+    FaultKind.NOT_SENT: (FaultScope.LOCAL, FaultAction.RETRY),
     FaultKind.TRUNCATED: (FaultScope.ENDPOINT, FaultAction.RETRY),
     FaultKind.INVALID_RESPONSE: (FaultScope.ENDPOINT, FaultAction.RETRY),
     # An unknown axis never speaks against another backend: only this request is in doubt.

@@ -11,7 +11,12 @@ from typing import Final
 
 import msgspec
 
-from .fault_kinds import Fault
+from .fault_kinds import Fault, FaultKind
+
+LEAST_ANSWER: Final = 512
+"""Below that an answer is cut before it says anything."""
+AFFORD_MARGIN: Final = 64
+"""What the prompt costs is counted a little differently every time."""
 
 
 class Mend(StrEnum):
@@ -52,10 +57,41 @@ class Mends(msgspec.Struct, frozen=True, kw_only=True):
 NO_MENDS: Final = Mends()
 
 
+_ANSWERS: Final[dict[FaultKind, tuple[Mend, ...]]] = {
+    FaultKind.REASONING_MANDATORY: (Mend.THINK, Mend.SAY_NO_EFFORT),
+    FaultKind.REASONING_REFUSED: (Mend.SAY_NO_EFFORT,),
+    FaultKind.SIGNATURE_REFUSED: (Mend.DROP_SIGNED,),
+    FaultKind.SCHEMA_REFUSED: (Mend.PLAIN_SCHEMAS,),
+    FaultKind.NAME_REFUSED: (Mend.ALIAS_TOOLS,),
+    FaultKind.ROLES_REFUSED: (Mend.MERGE_TURNS,),
+    # Histories are repaired on the way out; what is left is the order some providers want and do not name.
+    FaultKind.MALFORMED_HISTORY: (Mend.MERGE_TURNS,),
+    FaultKind.CACHE_REFUSED: (Mend.NO_CACHE_MARKS,),
+}
+"""What answers a fault: the first that is not done yet."""
+
+
 def mended(fault: Fault, mends: Mends, *, max_tokens: int | None) -> Mends | None:
     """Mend the request that met `fault` with `mends` already in it; None where nothing (more) can be mended.
 
-    `max_tokens` is the bound on the answer that was sent, None if none was.
+    `max_tokens` is the bound on the answer that was sent, None if none was. No mend is made twice, so that a request
+    is mended at most as often as there are mends.
     """
-    del fault, mends, max_tokens
-    return None
+    bound = _shorter(fault, max_tokens)
+    if bound is not None and Mend.SHORTER_ANSWER not in mends.done:
+        return Mends(done=mends.done | {Mend.SHORTER_ANSWER}, max_tokens=bound)
+    mend = next((one for one in _ANSWERS.get(fault.kind, ()) if one not in mends.done), None)
+    return None if mend is None else Mends(done=mends.done | {mend}, max_tokens=mends.max_tokens)
+
+
+def _shorter(fault: Fault, sent: int | None) -> int | None:
+    """The bound on the answer that `fault` asks for, if it is lower than the one that was sent."""
+    bound: int | None = None
+    match fault:
+        case Fault(kind=FaultKind.OUTPUT_TOO_LONG, limit_tokens=int(limit)):
+            bound = limit
+        case Fault(kind=FaultKind.UNAFFORDABLE, limit_tokens=int(limit)) if limit >= LEAST_ANSWER:
+            bound = max(LEAST_ANSWER, limit - AFFORD_MARGIN)
+        case _:
+            pass
+    return bound if bound is not None and (sent is None or bound < sent) else None

@@ -1,4 +1,4 @@
-"""Where log events go: one line each to stderr, which is the process's file in `logs/`."""
+"""Where log events go: one line each to stderr, which is the process's file in `logs/`. No key gets there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import logging
 import sys
 from datetime import UTC, datetime
 from typing import TextIO
+
+from ..protocol.redaction import redact
 
 
 class LineFormatter(logging.Formatter):
@@ -17,7 +19,7 @@ class LineFormatter(logging.Formatter):
         line = f"{stamp} {record.levelname.lower()} {record.name} {text}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
-        return line
+        return redact(line)
 
 
 def log_to_stderr(*, level: int = logging.INFO, stream: TextIO | None = None) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from ..actors.calls.connection_faults import connection_fault
 from ..protocol.errors import CoveyError
-from ..protocol.faults import Fault, FaultKind, classify, fault_named
+from ..protocol.faults import Fault, FaultKind, classify, fault_named, retry_after_of
 from ..protocol.usage import Usage
 from .answer_reader import AnswerReader
 from .reports import usage_from
@@ -81,7 +81,7 @@ def fault_of_error(error: BaseException) -> Fault | None:
 
 def fault_of_answer(status: int, body: bytes, headers: Mapping[str, str]) -> Fault:
     """Name an error answer."""
-    return classify(status=status, body=body[:REFUSAL_BYTES], retry_after=headers.get("retry-after"), now=time.time())
+    return classify(status=status, body=body[:REFUSAL_BYTES], retry_after=retry_after_of(headers), now=time.time())
 
 
 def _answered(status: int, body: bytes, headers: Mapping[str, str]) -> Ending:

@@ -35,6 +35,11 @@ K = FaultKind
         pytest.param(K.AUTH, CODING, ("open.bigmodel.cn do not work here",), id="a key of the wrong country"),
         pytest.param(K.AUTH, CN_CODING, ("keys of z.ai do not",), id="a key of the wrong country, in China"),
         pytest.param(K.AUTH, None, ("the provider does not accept",), id="no URL"),
+        pytest.param(K.UNAFFORDABLE, OTHER, (OTHER, "fewer tokens", "recharge"), id="402 for this answer"),
+        pytest.param(K.UNAFFORDABLE, CODING, ("z.ai", "shorter answers"), id="402 for this answer at Z.AI"),
+        pytest.param(K.OUTPUT_TOO_LONG, OTHER, ("ask for less",), id="an answer that is too long"),
+        pytest.param(K.PROVIDER_POLICY, OTHER, (OTHER, "privacy"), id="nobody may serve it"),
+        pytest.param(K.OUT_OF_FILES, OTHER, ("ulimit -n",), id="EMFILE"),
     ],
 )
 def test_advice_names_what_is_wrong(kind: FaultKind, base_url: str | None, parts: tuple[str, ...]) -> None:
@@ -48,6 +53,13 @@ def test_advice_names_what_is_wrong(kind: FaultKind, base_url: str | None, parts
 @pytest.mark.parametrize("base_url", [CODING, OTHER, None])
 def test_what_passes_by_itself_needs_no_advice(kind: FaultKind, base_url: str | None) -> None:
     assert advice(fault_named(kind, "refused"), base_url) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"), [(K.UNAFFORDABLE, "an answer of 7117 tokens"), (K.OUTPUT_TOO_LONG, "(at most 7117 tokens)")]
+)
+def test_advice_names_the_bound(kind: FaultKind, part: str) -> None:
+    assert part in (advice(fault_named(kind, "refused", limit_tokens=7117), OTHER) or "")
 
 
 def test_what_stands_before_the_at_sign_is_not_told() -> None:

@@ -16,14 +16,15 @@ from covey.protocol.fault_evidence import MAX_MESSAGE_CHARS, read_evidence
 from covey.protocol.fault_kinds import OUTCOME
 from covey.protocol.fault_table import TABLE
 from covey.protocol.faults import (
-    MAX_RETRY_AFTER_S,
     FaultAction,
     FaultKind,
     FaultScope,
     classify,
     fault_named,
+    retry_after_of,
     retry_after_s,
 )
+from covey.protocol.retry_times import MAX_RETRY_AFTER_S, said_s
 
 TRACE: Final = "20260912001903f3a1c09b7d5e4f21"
 K = FaultKind
@@ -68,6 +69,21 @@ ZAI: Final = [
     (1261, 400, "Prompt exceeds max length", K.CONTEXT_OVERFLOW),
     (1300, 400, "API call was blocked due to policy", K.CONTENT_POLICY),
     (1301, 400, "System detected potentially unsafe or sensitive content in input or generation.", K.CONTENT_POLICY),
+    (1210, 400, "API 调用参数有误,请检查文档。", K.BAD_REQUEST),
+    (1210, 400, "输入长度超过最大长度限制", K.CONTEXT_OVERFLOW),
+    (1210, 400, "API parameter error: max_tokens must be less than or equal to 98304", K.OUTPUT_TOO_LONG),
+    (1213, 400, "未正常接收到prompt参数。", K.BAD_REQUEST),
+    (1214, 400, "messages 参数非法。请检查文档。", K.MALFORMED_HISTORY),
+    (1214, 400, "roles must alternate", K.ROLES_REFUSED),
+    (1261, 400, "Prompt 超长", K.CONTEXT_OVERFLOW),
+    (
+        1301,
+        400,
+        "系统检测到输入或生成内容可能包含不安全或敏感内容,请您避免输入易产生敏感内容的提示语。",
+        K.CONTENT_POLICY,
+    ),
+    (1001, 401, "Header中未收到Authorization参数,无法进行身份验证。", K.AUTH),
+    (1211, 400, "模型不存在,请检查模型代码。", K.MODEL_UNKNOWN),
     (1302, 429, "Rate limit reached for requests", K.CONCURRENCY),
     (
         1302,
@@ -141,6 +157,7 @@ class ErrorAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: int | None
     kind: FaultKind
     body: str
+    limit_tokens: int | None = None
 
 
 ANSWERS: Final = msgspec.json.decode(
@@ -154,6 +171,7 @@ def test_an_answer_is_named(answer: ErrorAnswer) -> None:
 
     assert fault.kind is answer.kind
     assert (fault.scope, fault.action) == OUTCOME[answer.kind]
+    assert fault.limit_tokens == answer.limit_tokens
     assert fault.message
 
 
@@ -198,6 +216,15 @@ def test_a_kind_says_whom_it_concerns_and_whose_move_it_is(
 
 def test_every_kind_has_an_outcome() -> None:
     assert set(OUTCOME) == set(FaultKind)
+
+
+def test_the_page_of_faults_has_every_kind_with_its_outcome() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:4]] for line in page.partition("## Kinds")[2].splitlines()]
+
+    stated = {kind: (scope, action) for kind, scope, action in (row for row in rows if len(row) == 3)}
+
+    assert {kind: stated.get(kind) for kind in K} == {kind: OUTCOME[kind] for kind in K}
 
 
 NOW: Final = datetime(2026, 9, 11, 14, 45, tzinfo=UTC).timestamp()
@@ -275,6 +302,151 @@ def test_no_retry_after_raises(header: str, now: float | None) -> None:
     assert seconds is None or 0 <= seconds <= MAX_RETRY_AFTER_S
 
 
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after-ms": "1500"}, 1.5),
+        ({"retry-after": "2", "retry-after-ms": "1500"}, 1.5),
+        ({"retry-after": "7", "retry-after-ms": "504641000"}, 7.0),
+        ({"retry-after": "Fri, 11 Sep 2026 14:46:30 GMT", "retry-after-ms": "90500"}, 90.5),
+        ({"retry-after": "Fri, 11 Sep 2026 14:46:30 GMT", "retry-after-ms": "soon"}, 90.0),
+        ({"retry-after-ms": "9" * 18}, MAX_RETRY_AFTER_S),
+        ({"retry-after-ms": "-5"}, None),
+        ({"x-ratelimit-reset": "1741305600000"}, None),
+    ],
+)
+def test_milliseconds_are_finer_than_seconds(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_s(retry_after_of(headers), now=NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("please try again in 20ms.", 0.02),
+        ("please try again in 6m0s. visit", 360.0),
+        ("please try again in 1.5s", 1.5),
+        ("please retry in 41.07s.", 41.07),
+        ("try again in 20 minutes", 1200.0),
+        ("try again in 1h30m", 5400.0),
+        ("retry after 30 seconds", 30.0),
+        ("try again in 999999999 hours", MAX_RETRY_AFTER_S),
+        ("try again in a moment", None),
+        ("try again in 7 months", None),
+        ("takes 20 seconds", None),
+    ],
+)
+def test_a_text_tells_when_to_ask_again(text: str, seconds: float | None) -> None:
+    assert said_s(text) == pytest.approx(seconds)
+
+
+def test_the_header_comes_before_the_text() -> None:
+    body = openai("rate_limit_exceeded", "Please try again in 20s.")
+
+    assert classify(status=429, body=body).retry_after_s == 20.0
+    assert classify(status=429, body=body, retry_after="3").retry_after_s == 3.0
+
+
+def test_the_end_of_a_plan_s_window_is_no_time_to_ask_again() -> None:
+    body = openai("1308", "Usage limit reached for 5 hour. Please try again in 20s.")
+
+    assert classify(status=429, body=body).retry_after_s is None
+
+
+# --- too long, or not ------------------------------------------------------------------------------------------------
+
+OVERFLOW_TEXT: Final = openai(None, "Prompt exceeds max length")
+LOCAL_WINDOW: Final = openai(None, "request (9000 tokens) exceeds the available context size (8192 tokens)")
+
+
+@pytest.mark.parametrize(
+    ("body", "sent", "window", "kind"),
+    [
+        pytest.param(OVERFLOW_TEXT, None, None, K.CONTEXT_OVERFLOW, id="nothing is known"),
+        pytest.param(OVERFLOW_TEXT, 5_700, None, K.CONTEXT_OVERFLOW, id="no window is known"),
+        pytest.param(OVERFLOW_TEXT, None, 200_000, K.CONTEXT_OVERFLOW, id="the size is not known"),
+        pytest.param(OVERFLOW_TEXT, 5_700, 200_000, K.BAD_REQUEST, id="far below the window"),
+        pytest.param(OVERFLOW_TEXT, 99_999, 200_000, K.BAD_REQUEST, id="a little below half of the window"),
+        pytest.param(OVERFLOW_TEXT, 100_000, 200_000, K.CONTEXT_OVERFLOW, id="half of it: estimates are rough"),
+        pytest.param(OVERFLOW_TEXT, 400_000, 200_000, K.CONTEXT_OVERFLOW, id="far above it"),
+        pytest.param(openai(1261, "Prompt too long"), 5_700, 200_000, K.BAD_REQUEST, id="whatever the code says"),
+        pytest.param(LOCAL_WINDOW, 7_000, 131_072, K.CONTEXT_OVERFLOW, id="a server with a smaller window"),
+        pytest.param(LOCAL_WINDOW, 4_000, 131_072, K.BAD_REQUEST, id="far below that one, too"),
+        pytest.param(LOCAL_WINDOW, 4_000, None, K.BAD_REQUEST, id="far below the one that is named"),
+        pytest.param(
+            openai(None, "prompt and max_tokens exceed the context window"),
+            5_700,
+            65_536,
+            K.OUTPUT_TOO_LONG,
+            id="the answer is what does not fit",
+        ),
+        pytest.param(openai(None, "error"), 190_000, 200_000, K.BAD_REQUEST, id="a short text is never an overflow"),
+        pytest.param(
+            openai(None, "messages must have non-empty content"),
+            190_000,
+            200_000,
+            K.MALFORMED_HISTORY,
+            id="nor is a malformed body of a long session",
+        ),
+    ],
+)
+def test_only_what_can_be_too_long_is_called_so(
+    body: bytes, sent: int | None, window: int | None, kind: FaultKind
+) -> None:
+    assert classify(status=400, body=body, sent_tokens=sent, window_tokens=window).kind is kind
+
+
+# --- unknown ---------------------------------------------------------------------------------------------------------
+
+
+def fingerprint(message: str, status: int | None = None, **more: object) -> str:
+    fault = classify(status=status, body=openai(None, message, **more))
+    assert fault.kind is K.UNKNOWN
+    assert fault.fingerprint is not None
+    return fault.fingerprint
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        "Flux capacitor 8 of job job_9f8e7d is misaligned by 2.5 degrees, see https://b.example/x?id=2 in 'beta'",
+        "flux capacitor 77 of job 550e8400-e29b-41d4-a716-446655440000 is misaligned by 12 degrees, "
+        'see http://10.0.0.1:80 in "alpha beta"',
+    ],
+)
+def test_the_same_error_with_other_numbers_has_the_same_fingerprint(again: str) -> None:
+    first = "Flux capacitor 1 of job job_0a1b2c is misaligned by 1.0 degrees, see https://a.example/y in 'alpha'"
+
+    assert fingerprint(again) == fingerprint(first)
+
+
+def test_other_errors_have_other_fingerprints() -> None:
+    faults = [
+        fingerprint("flux capacitor misaligned"),
+        fingerprint("flux capacitor overflown"),
+        fingerprint("flux capacitor misaligned", type="flux_error"),
+    ]
+
+    assert len(set(faults)) == 3
+    assert all(len(one) == 12 and int(one, 16) >= 0 for one in faults)
+
+
+def test_a_fingerprint_is_the_same_in_every_process() -> None:
+    assert fingerprint("flux capacitor misaligned") == "643d0ea3c215"
+
+
+def test_what_is_known_has_no_fingerprint() -> None:
+    assert classify(status=500, body=b"").fingerprint is None
+
+
+def test_a_message_does_not_quote_a_key() -> None:
+    body = openai("invalid_api_key", "Incorrect API key provided: sk-proj-0123456789abcdefGHIJ. Find yours at …")
+
+    assert classify(status=401, body=body).message == "Incorrect API key provided: [key]. Find yours at …"
+    assert "0123456789" not in fault_named(K.UNREACHABLE, "no https://me:0123456789@proxy.example:8080").message
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: (
@@ -316,6 +488,12 @@ def test_no_body_raises_and_every_message_is_one_bounded_line(status: int | None
         pytest.param(b'{"error":{"code":' + b"9" * 5000 + b"}}", id="a number of 5000 digits"),
         pytest.param(b'{"error":{"code":1e999,"message":"\\ud800"}}', id="what JSON forbids"),
         pytest.param(b"\x00" * 1000, id="zeros"),
+        pytest.param(b"reasoning thinking effort 'none' invalid " * 3_000, id="thoughts without end"),
+        pytest.param(b"tool function name tools " * 5_000, id="names without end"),
+        pytest.param(b"cache_control image signature encrypted_content " * 3_000, id="parts without end"),
+        pytest.param(b"max_tokens 9,999 tokens > (1 of text input 1 ( 1 > 1 - " * 3_000, id="numbers without end"),
+        pytest.param(b"1,111" * 30_000, id="digits without end"),
+        pytest.param(b"sk-" * 60_000, id="the beginnings of keys"),
     ],
 )
 @pytest.mark.timeout(5)
