@@ -141,13 +141,14 @@ def _answered(conversation: Conversation, phase: Calling, event: Answered, rules
         return _ask_again(conversation, phase, "cut at the output limit within a tool call", rules)
     if event.tool_calls:
         calls = _distinct(event.tool_calls, conversation.messages)
-        answer = Message(role=Role.ASSISTANT, content=event.text, tool_calls=calls)
+        answer = Message(role=Role.ASSISTANT, content=event.text, tool_calls=calls, signed=event.signed)
         conversation, appended = _append(conversation, [answer])
         return _then(appended, _run(conversation, phase.turn, calls, rules))
     if not event.text.strip():
         return _ask_again(conversation, phase, "empty", rules)
     text = event.text + CUT if event.is_cut else event.text
-    conversation, appended = _append(conversation, [Message(role=Role.ASSISTANT, content=text)])
+    answer = Message(role=Role.ASSISTANT, content=text, signed=event.signed)
+    conversation, appended = _append(conversation, [answer])
     return _then(appended, _finish(conversation, Finish(AgentState.DONE, text=text)))
 
 

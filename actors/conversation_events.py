@@ -11,7 +11,7 @@ import msgspec
 
 from ..protocol.messages.fleet import AgentState
 from ..protocol.messages.ledger import Transcript
-from ..protocol.transcript import Message, Role, ToolCall
+from ..protocol.transcript import Message, Role, Signed, ToolCall
 
 # --- phases ----------------------------------------------------------------------------------------------------------
 
@@ -75,6 +75,7 @@ class Answered(msgspec.Struct, frozen=True):
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     is_cut: bool = False
+    signed: tuple[Signed, ...] = ()
 
 
 class CallFailed(msgspec.Struct, frozen=True):

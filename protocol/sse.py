@@ -7,7 +7,7 @@ the reader above to judge.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -43,21 +43,26 @@ class EventReader:
         Raises `ProtocolError` over an event longer than the bound, and again at every later call; events before
         it are handed out first, then the next call raises.
         """
-        self._refuse_if_broken()
-        data = self._with_lf(data)
-        if not self._buffer and not self._is_first and data.endswith(_EVENT_END):
-            # Most feeds are whole events: those need no buffer.
-            return self._events(data[:-2].split(_EVENT_END))
-        self._buffer += data
-        if self._is_first and not self._drop_bom():
-            return []
-        # Only the new bytes and the one before can hold the end: an event in many pieces is not searched again.
-        end = self._buffer.rfind(_EVENT_END, max(0, len(self._buffer) - len(data) - 1))
-        blocks: list[bytes] = []
-        if end >= 0:
-            blocks = bytes(self._buffer[:end]).split(_EVENT_END)
-            del self._buffer[: end + 2]
-        return self._events(blocks)
+        if self._is_broken:
+            self._refuse()
+        if self._after_cr or b"\r" in data:
+            data = self._with_lf(data)
+        if self._is_first:
+            data = self._without_bom(data)
+        buffer = self._buffer
+        if not buffer and data.endswith(_EVENT_END):
+            return self._events(data)  # Most feeds are whole events.
+        end = data.rfind(_EVENT_END) + 2
+        if end < 2:
+            # An event in many pieces is not searched again: its end is in the new bytes, or between them and the old.
+            end = 1 if data[:1] == b"\n" == buffer[-1:] else 0
+        if not end:
+            buffer += data
+            return self._break([]) if self._is_too_long(buffer) else []
+        whole = b"".join((buffer, data[:end]))
+        buffer[:] = data[end:]
+        events = self._events(whole)
+        return self._break(events) if self._is_too_long(buffer) else events
 
     def peek(self) -> bytes:
         """Return the first bytes (at most 64) of what arrived and is no event yet."""
@@ -65,10 +70,11 @@ class EventReader:
 
     def close(self) -> list[Event]:
         """Return what the end of the stream completes: at most one event. Raises as `feed` does."""
-        self._refuse_if_broken()
+        if self._is_broken:
+            self._refuse()
         rest = bytes(self._buffer)
         self._buffer.clear()
-        return self._events([rest])
+        return self._events(rest + _EVENT_END)
 
     def _with_lf(self, data: bytes) -> bytes:
         if self._after_cr and data[:1] == b"\n":
@@ -81,44 +87,53 @@ class EventReader:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         return data
 
-    def _drop_bom(self) -> bool:
-        """Whether enough has arrived to know that the stream has no byte order mark left."""
-        head = bytes(self._buffer[:3])
-        if head != _BOM and _BOM.startswith(head):
-            return False
-        if head == _BOM:
-            del self._buffer[:3]
+    def _without_bom(self, data: bytes) -> bytes:
+        """The bytes to read now: none until enough has arrived to know that no byte order mark is left."""
+        data = bytes(self._buffer) + data
+        if data != _BOM and _BOM.startswith(data):
+            self._buffer[:] = data
+            return b""
+        self._buffer.clear()
         self._is_first = False
-        return True
+        return data.removeprefix(_BOM)
 
-    def _events(self, blocks: list[bytes]) -> list[Event]:
+    def _events(self, whole: bytes) -> list[Event]:
+        """Read text that ends with the end of an event."""
+        if whole.startswith(b"data: ") and len(whole) <= self._limit:
+            values = whole[6:-2].split(b"\n\ndata: ")
+            # No line ends but those that were cut at: what chat completions send is not looked at line by line.
+            if whole.count(b"\n") == 2 * len(values):
+                return [Event(value) for value in values]
         events: list[Event] = []
-        for block in blocks:
-            # The first LF of an end, or the second of the one before, may cling to a block.
-            if len(block) > self._limit and len(block.strip(b"\n")) > self._limit:
+        for block in whole[:-2].split(_EVENT_END):
+            if self._is_too_long(block):
                 return self._break(events)
             event = _event(block)
             if event is not None:
                 events.append(event)
-        if len(self._buffer) > self._limit and len(self._buffer.strip(b"\n")) > self._limit:
-            return self._break(events)
         return events
+
+    def _is_too_long(self, block: bytes | bytearray) -> bool:
+        # The first LF of an end, or the second of the one before, may cling to a block.
+        return len(block) > self._limit and len(block.strip(b"\n")) > self._limit
 
     def _break(self, events: list[Event]) -> list[Event]:
         self._is_broken = True
         self._buffer.clear()
         if not events:
-            self._refuse_if_broken()
+            self._refuse()
         return events
 
-    def _refuse_if_broken(self) -> None:
-        if self._is_broken:
-            raise ProtocolError(f"an event of the stream is longer than {self._limit} bytes")
+    def _refuse(self) -> NoReturn:
+        raise ProtocolError(f"an event of the stream is longer than {self._limit} bytes")
 
 
 def _event(block: bytes) -> Event | None:
-    if b"\n" not in block and block.startswith(b"data:"):
-        return Event(_value(block[5:]))
+    field, _, rest = block.partition(b"\n")
+    if not rest:
+        return Event(_value(field[5:])) if field.startswith(b"data:") else _event_of_lines([field])
+    if field.startswith(b"event:") and rest.startswith(b"data:") and b"\n" not in rest:
+        return Event(_value(rest[5:]), _text(_value(field[6:])))
     return _event_of_lines(block.split(b"\n"))
 
 
@@ -130,9 +145,13 @@ def _event_of_lines(lines: list[bytes]) -> Event | None:
         if field == b"data":
             data.append(_value(rest))
         elif field == b"event":
-            name = _value(rest).decode("utf-8", "replace")
+            name = _text(_value(rest))
     return Event(b"\n".join(data), name) if data else None
 
 
 def _value(rest: bytes) -> bytes:
     return rest[1:] if rest.startswith(b" ") else rest
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from .settings import Dialect
+
 INTERRUPTED_RESULT: Final = "interrupted; whether it ran is not known"
 """Stands in for the result of a tool call that has none."""
 
@@ -33,13 +35,28 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str
 
 
+class Signed(msgspec.Struct, frozen=True, kw_only=True):
+    """A block of thinking that the model's provider wants back as it was, behind its signature or encrypted.
+
+    It means nothing to another dialect or model, and is sent to none.
+    """
+
+    dialect: Dialect
+    model: str
+    """The one that was asked."""
+    data: str
+    """The block as JSON text."""
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message. `tool_calls` only on the assistant's, `tool_call_id` only on a tool's."""
+    """One message. `tool_calls` and `signed` only on the assistant's, `tool_call_id` only on a tool's."""
 
     role: Role
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    signed: tuple[Signed, ...] = ()
+    """In the order they came. They say nothing: a message of these alone is empty."""
 
 
 def is_storable(message: Message) -> bool:

@@ -15,6 +15,7 @@ from .usage import Usage, disjoint
 from .usage_shapes import Inflow, Outflow, report_of
 
 RAW_CHARS: Final = 500
+_NO_REPORT: Final = frozenset({b"", b"null"})
 
 Side = TypeVar("Side", Inflow, Outflow)
 
@@ -50,6 +51,8 @@ class UsageMeter:
         `is_opening` is for the report at the beginning of a stream (`message_start`): what it says of the answer is no
         count, and what it says of the prompt gives way to any other report.
         """
+        if bytes(raw) in _NO_REPORT:
+            return  # as in nearly every chunk of a stream
         report, text = report_of(raw), _shortened(raw)
         if report.went_in is not None and not (is_opening and _is_known(self._went_in)):
             self._went_in = _later(self._went_in, (report.went_in, text))

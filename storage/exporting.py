@@ -99,7 +99,7 @@ class Export:
 
 
 def _plain(name: str, value: Value) -> object:
-    if name != "tool_calls" or not isinstance(value, str):
+    if name not in ("tool_calls", "signed") or not isinstance(value, str):
         return value
     try:
         return cast(object, msgspec.json.decode(value))

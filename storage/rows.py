@@ -33,7 +33,7 @@ from ..protocol.messages.ledger import (
     TurnLeased,
     TurnReleased,
 )
-from ..protocol.transcript import Message, Role, ToolCall
+from ..protocol.transcript import Message, Role, Signed, ToolCall
 from ..protocol.usage import Usage
 from .database import Row, Value
 from .schema import TOKEN_COLUMNS
@@ -66,6 +66,7 @@ MESSAGE_COLUMNS: Final = (
     "api_content",
     "display_kind",
     "display_metadata",
+    "signed",
 )
 COMPACTION_COLUMNS: Final = ("session", "first", "upto", "summary", "at_ms")
 USAGE_COLUMNS: Final = (*TOKEN_COLUMNS, "cache_write_1h_tokens", "usage_raw", "cost_estimated_nusd")
@@ -149,6 +150,7 @@ T = TypeVar("T")
 
 _json = msgspec.json.Encoder()
 _tool_calls = msgspec.json.Decoder(tuple[ToolCall, ...])
+_signed = msgspec.json.Decoder(tuple[Signed, ...])
 
 
 def opened_row(record: SessionOpened) -> Row:
@@ -189,6 +191,7 @@ def message_row(record: MessageAppended) -> Row:
         record.api_content if record.api_content != message.content else None,
         record.display_kind,
         record.display_metadata,
+        _json.encode(message.signed).decode() if message.signed else None,
     )
 
 
@@ -267,23 +270,24 @@ def letter_row(record: DeadLetter) -> Row:
 
 
 def message_of(row: Row) -> Message:
-    """Read role, content, tool_calls and tool_call_id."""
-    role, content, tool_calls, tool_call_id = row
+    """Read role, content, tool_calls, tool_call_id and signed."""
+    role, content, tool_calls, tool_call_id, signed = row
     return Message(
         role=Role(cast(str, role)),
         content=cast(str, content),
         tool_calls=_tool_calls.decode(cast(str, tool_calls)) if tool_calls is not None else (),
         tool_call_id=cast("str | None", tool_call_id),
+        signed=_signed.decode(cast(str, signed)) if signed is not None else (),
     )
 
 
 def message_row_of(row: Row) -> MessageRow:
     """Read compacted and `MESSAGE_COLUMNS` but the session."""
     compacted, idx, role, content, tool_calls, tool_call_id, at_ms, *shown = row
-    api_content, display_kind, display_metadata = cast("list[str | None]", shown)
+    api_content, display_kind, display_metadata, signed = cast("list[str | None]", shown)
     return MessageRow(
         index=cast(int, idx),
-        message=message_of((role, content, tool_calls, tool_call_id)),
+        message=message_of((role, content, tool_calls, tool_call_id, signed)),
         at_ms=cast(int, at_ms),
         api_content=api_content,
         display_kind=display_kind,

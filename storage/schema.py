@@ -99,6 +99,7 @@ MESSAGES: Final = Table(
         "display_kind": "TEXT",  # NULL: an ordinary message; `hidden`: for the model only
         "display_metadata": "TEXT",
         "compacted": "INTEGER NOT NULL DEFAULT 0",  # 1: a summary stands for it
+        "signed": "TEXT",  # JSON array of {dialect, model, data}: what the model's provider wants back as it was
     },
     ("UNIQUE (session, idx)",),
 )

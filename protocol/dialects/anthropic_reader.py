@@ -1,18 +1,22 @@
 """Anthropic Messages: the answer, streamed or whole.
 
-Complete means that `message_stop` was seen. Thinking is shown and goes no further: it is asked for by nobody here, so
-none of its signed blocks has to be sent back.
+Complete means that `message_stop` was seen. Thinking is shown and goes no further, but for the blocks that are signed
+(or redacted): tool results are refused that come without them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from .base import Finish, StreamEvent
+from ..settings import Dialect
+from ..transcript import Signed
+from .base import NO_NAMES, Finish, StreamEvent
 from .chat_reader import FINISH as CHAT_FINISH
 from .chat_wire import text_of
+from .signed_blocks import signed_blocks
 from .typed_reader import TypedReader, part_of
 
 FINISH: Final[dict[str, Finish]] = {
@@ -30,6 +34,8 @@ class _Block(msgspec.Struct, frozen=True):
     type: str | None = None
     text: str | None = None
     thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
     id: str | int | None = None
     name: str | None = None
     input: msgspec.Raw = msgspec.Raw()
@@ -39,6 +45,7 @@ class _Delta(msgspec.Struct, frozen=True):
     type: str | None = None
     text: str | None = None
     thinking: str | None = None
+    signature: str | None = None
     partial_json: str | None = None
     stop_reason: str | None = None
 
@@ -62,6 +69,17 @@ class _Said(msgspec.Struct, frozen=True):
 
 class AnthropicReader(TypedReader):
     """Reads the body of a successful response (a `StreamReader`)."""
+
+    def __init__(
+        self, names: Mapping[str, str] = NO_NAMES, *, model: str = "", reasoning_as_text: bool = False
+    ) -> None:
+        super().__init__(names, model=model, reasoning_as_text=reasoning_as_text)
+        self._kept: dict[int | None, dict[str, str]] = {}
+        """Blocks of thinking by their place, in the order they began."""
+
+    def _signed(self, model: str) -> tuple[Signed, ...]:
+        signed = [block for block in self._kept.values() if block.get("signature") or block.get("data")]
+        return signed_blocks(signed, Dialect.ANTHROPIC, model)
 
     def _take(self, data: bytes, name: str, deltas: list[StreamEvent]) -> bool:
         said = part_of(data, _Said)
@@ -118,13 +136,24 @@ class AnthropicReader(TypedReader):
             self._say(block.text, deltas)
         else:
             self._think(block.thinking, deltas)
+            self._keep(place, block)
         return True
+
+    def _keep(self, place: int | None, block: _Block) -> None:
+        if block.type == "thinking":
+            said = {"thinking": block.thinking or "", "signature": block.signature or ""}
+            self._kept[place] = {"type": "thinking", **said}
+        elif block.type == "redacted_thinking":
+            self._kept[place] = {"type": "redacted_thinking", "data": block.data or ""}
 
     def _go_on(self, place: int | None, delta: _Delta | None, deltas: list[StreamEvent]) -> bool:
         if delta is None:
             return False
         self._say(delta.text, deltas)
         self._think(delta.thinking, deltas)
+        if (kept := self._kept.get(place)) is not None and kept["type"] == "thinking":
+            kept["thinking"] += delta.thinking or ""
+            kept["signature"] += delta.signature or ""
         shown = self._calls.add(place, piece=delta.partial_json or "")
         if shown is not None:
             deltas.append(shown)

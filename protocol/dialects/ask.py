@@ -72,6 +72,8 @@ class Thinking(StrEnum):
     """`reasoning: {effort | enabled}`: OpenRouter."""
     BUDGET = "budget"
     """`thinking: {type, budget_tokens}`: Anthropic Messages."""
+    ADAPTIVE = "adaptive"
+    """`thinking: {type: adaptive}` and `output_config.effort`: Anthropic's models that refuse a budget."""
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,6 +83,10 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_hour: bool = False
     """Breakpoints hold for an hour instead of five minutes."""
     thinking: Thinking = Thinking.NONE
+    efforts: tuple[str, ...] = ()
+    """The words the target has for how much, of `thinking.STEPS`; empty: it knows on and off at most."""
+    always_thinks: bool = False
+    """Thinking cannot be switched off: who asks for none gets the least there is."""
     affinity_header: str | None = None
     """The header that carries `Ask.affinity`."""
     affinity_field: str | None = None
@@ -100,5 +106,7 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str]
     """Names in lower case. Holds the key: never to be logged."""
     body: bytes
+    max_tokens: int | None = None
+    """The bound on the answer that is in the body."""
     names: dict[str, str] = {}
     """Names of tools as the target knows them → as the caller does; only those that differ. For the reader."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import msgspec
 
 from ..fault_kinds import Fault
-from ..transcript import Message, Role, ToolCall
+from ..mending import NO_MENDS, Mends
+from ..transcript import Message, Role, Signed, ToolCall
 from ..usage import Usage
+from .ask import Ask, Rendered, Traits
 from .tool_spec import ToolSpec
 
 __all__ = [
@@ -61,6 +64,8 @@ class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The new piece of the JSON text."""
 
 
+NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
+
 StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta
 
 
@@ -79,11 +84,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     response_id: str | None
     fault: Fault | None
     """What the provider said went wrong; None for a stream that just ended early."""
+    signed: tuple[Signed, ...] = ()
+    """Blocks that the dialect wants back; only of a complete answer."""
 
     @property
     def message(self) -> Message:
         """The answer as a message of the conversation (`transcript.is_storable` may refuse it)."""
-        return Message(role=Role.ASSISTANT, content=self.text, tool_calls=self.tool_calls)
+        return Message(role=Role.ASSISTANT, content=self.text, tool_calls=self.tool_calls, signed=self.signed)
 
 
 class StreamReader(Protocol):
@@ -106,6 +113,12 @@ class StreamReader(Protocol):
 class WireDialect(Protocol):
     """One wire format. Stateless; one instance serves all calls."""
 
+    def render(
+        self, ask: Ask, traits: Traits, *, base_url: str, api_key: str | None, mends: Mends = NO_MENDS
+    ) -> Rendered:
+        """The request as `traits` want it, the history repaired. The same arguments give the same bytes."""
+        ...
+
     def endpoint(self, base_url: str) -> str:
         """The URL to post to."""
         ...
@@ -126,6 +139,12 @@ class WireDialect(Protocol):
         """The request as JSON. The history is sent repaired (`transcript.repair`)."""
         ...
 
-    def reader(self) -> StreamReader:
-        """A reader for the body of a 2xx response, streamed or not."""
+    def reader(
+        self, names: Mapping[str, str] = NO_NAMES, *, model: str = "", reasoning_as_text: bool = False
+    ) -> StreamReader:
+        """A reader for the body of a 2xx response, streamed or not.
+
+        `names` are those of `Rendered`. `model` is the one that was asked, for `Signed`; empty: the one that answers.
+        `reasoning_as_text`: a whole answer that says nothing and calls no tool says what was reasoned.
+        """
         ...

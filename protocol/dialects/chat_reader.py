@@ -6,6 +6,7 @@ else is truncated: what the model was about to do is not known, so its tool call
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ..errors import ProtocolError
@@ -13,7 +14,7 @@ from ..fault_kinds import Fault, FaultKind
 from ..faults import classify, fault_named
 from ..sse import MAX_EVENT_BYTES, Event, EventReader
 from ..usage_meter import UsageMeter
-from .base import Answer, Finish, ReasoningDelta, StreamEvent, TextDelta
+from .base import NO_NAMES, Answer, Finish, ReasoningDelta, StreamEvent, TextDelta
 from .chat_wire import Choice, Chunk, Delta, chunk_of, is_given
 from .tool_calls import ToolCalls
 
@@ -46,11 +47,12 @@ _BOM: Final = b"\xef\xbb\xbf"
 class ChatReader:
     """Reads the body of a successful response (a `StreamReader`). A body that is no stream yields no deltas."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[str, str] = NO_NAMES, *, reasoning_as_text: bool = False) -> None:
         self._source: EventReader | bytearray = bytearray()
         self._is_sniffing = True
         self._text: list[str] = []
-        self._calls = ToolCalls()
+        self._calls = ToolCalls(names)
+        self._thoughts: list[str] | None = [] if reasoning_as_text else None
         self._finish: Finish | None = None
         self._is_done = False
         self._meter = UsageMeter()
@@ -83,9 +85,12 @@ class ChatReader:
         if not self.is_over:
             self._close_source()
         complete = self._fault is None and (self._is_done or self._finish is not None)
+        text, tool_calls = "".join(self._text), self._calls.whole(self._response_id) if complete else ()
+        if complete and self._thoughts and not text.strip() and not tool_calls:
+            text = "".join(self._thoughts)
         return Answer(
-            text="".join(self._text),
-            tool_calls=self._calls.whole(self._response_id) if complete else (),
+            text=text,
+            tool_calls=tool_calls,
             finish=(self._finish or Finish.UNKNOWN) if complete else Finish.UNKNOWN,
             complete=complete,
             usage=self._meter.usage if complete else None,
@@ -176,6 +181,8 @@ class ChatReader:
         reasoning = delta.reasoning_content or delta.reasoning
         if reasoning:
             deltas.append(ReasoningDelta(reasoning))
+            if self._thoughts is not None:
+                self._thoughts.append(reasoning)
         text = _text(delta)
         if text:
             self._text.append(text)

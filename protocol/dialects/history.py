@@ -7,20 +7,16 @@ only on what stands before it, so a longer history begins like the shorter one a
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import msgspec
 
 from ..transcript import Message, Role, ToolCall, repair
+from .aliases import LONGEST_NAME, word_of
 from .tool_calls import UNNAMED_TOOL
 
-LONGEST_NAME: Final = 64
-"""Of an id or a tool; OpenAI's bound, Anthropic's is wider."""
-
-_REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]")
+__all__ = ["LONGEST_NAME", "History", "encodable", "history_of", "split"]
 
 
 class History(msgspec.Struct, frozen=True):
@@ -32,9 +28,14 @@ class History(msgspec.Struct, frozen=True):
 
 
 def history_of(messages: Iterable[Message]) -> History:
-    """Repair a history and split it. Half surrogate pairs, which no JSON text can hold, become question marks."""
-    repaired = repair(messages)
-    system = [_encodable(message.content) for message in repaired if message.role is Role.SYSTEM]
+    """Repair a history and split it."""
+    return split(repair(messages))
+
+
+def split(repaired: Iterable[Message]) -> History:
+    """Split a repaired history. Half surrogate pairs, which no JSON text can hold, become question marks."""
+    repaired = tuple(repaired)
+    system = [encodable(message.content) for message in repaired if message.role is Role.SYSTEM]
     spoken = (message for message in repaired if message.role is not Role.SYSTEM)
     return History("\n\n".join(system), tuple(_renamed(spoken)))
 
@@ -42,18 +43,18 @@ def history_of(messages: Iterable[Message]) -> History:
 def _renamed(messages: Iterable[Message]) -> Iterator[Message]:
     ids, asked = _Ids(), deque[str]()
     for message in messages:
-        content = _encodable(message.content)
+        content = encodable(message.content)
         if message.role is Role.TOOL:
             # Repaired: the results of an answer stand right behind it, in the order of its calls.
             yield Message(role=Role.TOOL, content=content, tool_call_id=asked.popleft())
             continue
         calls = tuple(_renamed_call(call, ids) for call in message.tool_calls)
         asked.extend(call.id for call in calls)
-        yield Message(role=message.role, content=content, tool_calls=calls)
+        yield Message(role=message.role, content=content, tool_calls=calls, signed=message.signed)
 
 
 def _renamed_call(call: ToolCall, ids: _Ids) -> ToolCall:
-    return ToolCall(id=ids.unlike_others(call.id), name=_word(call.name) or UNNAMED_TOOL, arguments=call.arguments)
+    return ToolCall(id=ids.unlike_others(call.id), name=word_of(call.name) or UNNAMED_TOOL, arguments=call.arguments)
 
 
 class _Ids:
@@ -65,7 +66,7 @@ class _Ids:
 
     def unlike_others(self, id_: str) -> str:
         """An id as close to `id_` as may be."""
-        word = _word(id_) or "call"
+        word = word_of(id_) or "call"
         chosen = word
         while chosen in self._given:
             self._times[word] += 1
@@ -75,9 +76,6 @@ class _Ids:
         return chosen
 
 
-def _word(text: str) -> str:
-    return _REFUSED.sub("_", text)[:LONGEST_NAME]
-
-
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
+    """The text with question marks for half surrogate pairs."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

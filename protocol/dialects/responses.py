@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
 
+from ..mending import NO_MENDS, Mend, Mends
+from ..settings import Dialect
 from ..transcript import Message, Role
-from .base import ToolSpec
-from .history import history_of
-from .posting import bearer_headers, endpoint_at
+from .ask import Ask, Choice, Layout, NamedTool, Rendered, Thinking, Traits
+from .base import NO_NAMES, ToolSpec
+from .draft import Draft, draft_of
+from .history import split
+from .posting import all_headers, bearer_headers, cache_fields, endpoint_at, with_fields
 from .responses_reader import ResponsesReader
+from .signed_blocks import raw_blocks
 
 _PATH: Final = "/responses"
+_ENCRYPTED: Final = "reasoning.encrypted_content"
 
 
 class Responses:
     """The Responses dialect (a `WireDialect`)."""
+
+    def render(
+        self, ask: Ask, traits: Traits, *, base_url: str, api_key: str | None, mends: Mends = NO_MENDS
+    ) -> Rendered:
+        """The request, with the history repaired and the system's words as instructions."""
+        draft = draft_of(ask, traits, mends, Dialect.RESPONSES, Layout.NONE)
+        # Reasoning is not kept by the provider, so it comes along, for the next request to bring it back.
+        has_reasoning = traits.thinking is not Thinking.NONE and Mend.SAY_NO_EFFORT not in mends.done
+        body = msgspec.json.encode(_request(draft, (_ENCRYPTED,) if has_reasoning else ()))
+        return Rendered(
+            url=endpoint_at(base_url, _PATH),
+            headers=all_headers(bearer_headers(api_key), ask, traits),
+            body=with_fields(body, cache_fields(ask, traits, mends)),
+            max_tokens=draft.max_tokens,
+            names=draft.names,
+        )
 
     def endpoint(self, base_url: str) -> str:
         """The URL to post to; one that names the path already is kept, and so is a query."""
@@ -36,22 +58,15 @@ class Responses:
         stream: bool = True,
         max_tokens: int | None = None,
     ) -> bytes:
-        """The request as JSON, with the history repaired and the system's words as instructions."""
-        history = history_of(messages)
-        request = _Request(
-            model=model,
-            input=[item for message in history.messages for item in _items(message)],
-            stream=stream,
-            store=False,
-            instructions=history.system,
-            tools=[_Tool(tool.name, tool.description, tool.parameters) for tool in tools],
-            max_output_tokens=max_tokens,
-        )
-        return msgspec.json.encode(request)
+        """The request as JSON, for a target without traits."""
+        ask = Ask(model=model, messages=tuple(messages), tools=tuple(tools), stream=stream, max_tokens=max_tokens)
+        return self.render(ask, Traits(), base_url="", api_key=None).body
 
-    def reader(self) -> ResponsesReader:
+    def reader(
+        self, names: Mapping[str, str] = NO_NAMES, *, model: str = "", reasoning_as_text: bool = False
+    ) -> ResponsesReader:
         """A reader for the body of a 2xx response, streamed or not."""
-        return ResponsesReader()
+        return ResponsesReader(names, model=model, reasoning_as_text=reasoning_as_text)
 
 
 class _Tool(msgspec.Struct, frozen=True):
@@ -79,7 +94,17 @@ class _Output(msgspec.Struct, frozen=True, tag="function_call_output"):
     output: str
 
 
-_Item = _Said | _Call | _Output
+class _Choice(msgspec.Struct, frozen=True):
+    name: str
+    type: Literal["function"] = "function"
+
+
+class _Reasoning(msgspec.Struct, frozen=True):
+    effort: str
+
+
+_Item = _Said | _Call | _Output | msgspec.Raw
+"""Raw are encrypted items of reasoning."""
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,12 +115,40 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     instructions: str = ""
     tools: list[_Tool] = []
     max_output_tokens: int | None = None
+    tool_choice: str | _Choice | None = None
+    reasoning: _Reasoning | None = None
+    include: tuple[str, ...] = ()
+
+
+def _request(draft: Draft, include: tuple[str, ...]) -> _Request:
+    history = split(draft.messages)
+    word = draft.thought.word if draft.thought is not None else None
+    return _Request(
+        model=draft.model,
+        input=[item for message in history.messages for item in _items(message)],
+        stream=draft.stream,
+        store=False,
+        instructions=history.system,
+        tools=[_Tool(tool.name, tool.description, tool.parameters) for tool in draft.tools],
+        max_output_tokens=draft.max_tokens,
+        tool_choice=_choice(draft.choice),
+        reasoning=_Reasoning(word) if word is not None else None,
+        include=include,
+    )
+
+
+def _choice(choice: Choice | NamedTool | None) -> str | _Choice | None:
+    if isinstance(choice, NamedTool):
+        return _Choice(choice.name)
+    return choice.value if choice is not None else None
 
 
 def _items(message: Message) -> Iterator[_Item]:
     if message.tool_call_id is not None:
         yield _Output(message.tool_call_id, message.content)
         return
+    if message.role is Role.ASSISTANT:
+        yield from raw_blocks(message.signed)
     if message.content.strip() or message.role is Role.USER:
         yield _Said(message.role, message.content)
     for call in message.tool_calls:

@@ -2,19 +2,24 @@
 
 Complete means that `response.completed` was seen, or `response.incomplete` with a reason that ends an answer (its
 length, a filter). Pieces are believed before what the last event repeats; that counts where no pieces came. Reasoning
-is shown and goes no further: calls are sent back without the ids that would require it.
+is shown and goes no further, but for items that come encrypted. Calls are sent back without the ids that would require
+any.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from ..fault_kinds import FaultKind
 from ..faults import classify, fault_named
-from .base import Finish, StreamEvent
+from ..settings import Dialect
+from ..transcript import Signed
+from .base import NO_NAMES, Finish, StreamEvent
 from .chat_wire import is_given, text_of
+from .signed_blocks import signed_blocks
 from .typed_reader import TypedReader, part_of
 
 INCOMPLETE: Final[dict[str, Finish]] = {
@@ -41,6 +46,16 @@ class _Item(msgspec.Struct, frozen=True):
     name: str | None = None
     arguments: msgspec.Raw = msgspec.Raw()
     content: msgspec.Raw = msgspec.Raw()
+    summary: msgspec.Raw = msgspec.Raw()
+    encrypted_content: str | None = None
+
+
+class _Reasoning(msgspec.Struct, frozen=True, omit_defaults=True, tag="reasoning"):
+    """What is kept of an item; the API refuses some of the fields that it sends itself."""
+
+    summary: msgspec.Raw
+    encrypted_content: str
+    id: str | int | None = None
 
 
 class _Reason(msgspec.Struct, frozen=True):
@@ -70,12 +85,24 @@ class _Said(msgspec.Struct, frozen=True):
 class ResponsesReader(TypedReader):
     """Reads the body of a successful response (a `StreamReader`)."""
 
+    def __init__(
+        self, names: Mapping[str, str] = NO_NAMES, *, model: str = "", reasoning_as_text: bool = False
+    ) -> None:
+        super().__init__(names, model=model, reasoning_as_text=reasoning_as_text)
+        self._kept: list[_Reasoning] = []
+        self._told: set[int | None] = set()
+        """Places of the items whose text has come; None for pieces that name no place."""
+
+    def _signed(self, model: str) -> tuple[Signed, ...]:
+        return signed_blocks(self._kept, Dialect.RESPONSES, model)
+
     def _take(self, data: bytes, name: str, deltas: list[StreamEvent]) -> bool:
         said = part_of(data, _Said)
         if said is None:
             return False
         kind = said.type or name
         if kind in _TEXT:
+            self._told.add(said.output_index)
             self._say(text_of(said.delta), deltas)
         elif kind in _REASONING:
             self._think(text_of(said.delta), deltas)
@@ -103,6 +130,11 @@ class ResponsesReader(TypedReader):
         item = part_of(said.item, _Item)
         if item is None:
             return False
+        if kind == "response.output_item.done":
+            self._keep(item)
+            if item.type == "message" and not self._is_told(said.output_index):
+                self._told.add(said.output_index)
+                self._say_all(item, deltas)
         if item.type != "function_call":
             return True
         places, whole = _places(said, item.id), text_of(item.arguments)
@@ -111,6 +143,19 @@ class ResponsesReader(TypedReader):
         else:
             self._calls.settle(*places, id_=item.call_id or "", name=item.name or "", whole=whole)
         return True
+
+    def _is_told(self, place: int | None) -> bool:
+        """Whether the text of the item at `place` may have come."""
+        return bool(self._told) and (place is None or not self._told.isdisjoint({place, None}))
+
+    def _say_all(self, item: _Item, deltas: list[StreamEvent]) -> None:
+        for part in part_of(item.content, list[_Part]) or ():
+            self._say(part.text or part.refusal, deltas)
+
+    def _keep(self, item: _Item) -> None:
+        if item.type == "reasoning" and item.encrypted_content:
+            summary = item.summary if is_given(item.summary) else msgspec.Raw(b"[]")
+            self._kept.append(_Reasoning(summary, item.encrypted_content, item.id))
 
     def _take_response(self, response: _Response | None, kind: str) -> bool:
         if response is None:
@@ -135,11 +180,12 @@ class ResponsesReader(TypedReader):
         self._is_complete = True
 
     def _take_output(self, output: list[_Item]) -> None:
-        had_text, had_calls = bool(self._text), bool(self._calls)
+        had_text, had_calls, had_reasoning = bool(self._text), bool(self._calls), bool(self._kept)
         for item in output:
+            if not had_reasoning:
+                self._keep(item)
             if item.type == "message" and not had_text:
-                for part in part_of(item.content, list[_Part]) or ():
-                    self._say(part.text or part.refusal, [])
+                self._say_all(item, [])
             elif item.type == "function_call":
                 # Behind streamed calls it may complete one of them, but no other: none may be run twice.
                 name = "" if had_calls else item.name or ""

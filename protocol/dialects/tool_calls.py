@@ -9,13 +9,14 @@ by an id that differs, or by arguments that begin anew after the ones before wer
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from ..transcript import ToolCall
-from .base import ToolCallDelta
+from .base import NO_NAMES, ToolCallDelta
 from .chat_wire import CallDelta, text_of
 
 UNNAMED_TOOL: Final = "unnamed"
@@ -31,9 +32,10 @@ class _Open:
 
 
 class ToolCalls:
-    """The calls of one answer, as far as they have come. Owned by its reader."""
+    """The calls of one answer, as far as they have come. Owned by its reader. `names` are those of `Rendered`."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[str, str] = NO_NAMES) -> None:
+        self._names = names
         self._calls: list[_Open] = []
         self._by_number: dict[int, _Open] = {}
 
@@ -50,7 +52,7 @@ class ToolCalls:
             call.name = name if name.startswith(call.name) else call.name + name
         if arguments:
             call.arguments.append(arguments)
-        return ToolCallDelta(index=call.index, name=call.name, arguments=arguments)
+        return ToolCallDelta(index=call.index, name=self._names.get(call.name, call.name), arguments=arguments)
 
     def whole(self, response_id: str | None) -> tuple[ToolCall, ...]:
         """Return the calls in the order they began, each with an id of its own.
@@ -63,7 +65,8 @@ class ToolCalls:
             call_id = call.id if call.id and call.id not in seen else _own_id(call, response_id)
             seen.add(call_id)
             arguments = "".join(call.arguments)
-            calls.append(ToolCall(id=call_id, name=call.name or UNNAMED_TOOL, arguments=arguments or "{}"))
+            name = self._names.get(call.name, call.name) or UNNAMED_TOOL
+            calls.append(ToolCall(id=call_id, name=name, arguments=arguments or "{}"))
         return tuple(calls)
 
     def _meant(self, delta: CallDelta, name: str, arguments: str) -> _Open:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -16,8 +17,9 @@ from ..errors import ProtocolError
 from ..fault_kinds import Fault, FaultKind
 from ..faults import classify, fault_named
 from ..sse import MAX_EVENT_BYTES, Event, EventReader
+from ..transcript import Signed
 from ..usage_meter import UsageMeter
-from .base import Answer, Finish, ReasoningDelta, StreamEvent, TextDelta
+from .base import NO_NAMES, Answer, Finish, ReasoningDelta, StreamEvent, TextDelta
 from .chat_reader import BROKEN
 from .chat_wire import chunk_of
 from .named_calls import NamedCalls
@@ -52,14 +54,18 @@ def part_of(raw: bytes | msgspec.Raw, kind: type[Part]) -> Part | None:
 class TypedReader(ABC):
     """Reads the body of a successful response (a `StreamReader`); a body that is no stream yields no deltas."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, names: Mapping[str, str] = NO_NAMES, *, model: str = "", reasoning_as_text: bool = False
+    ) -> None:
+        self._asked_model = model
+        self._thoughts: list[str] | None = [] if reasoning_as_text else None
         self._head = bytearray()
         self._source: EventReader | bytearray | None = None
         """None until it is known what the body is."""
         self._is_done = False
         self._is_complete = False
         self._text: list[str] = []
-        self._calls = NamedCalls()
+        self._calls = NamedCalls(names)
         self._finish = Finish.UNKNOWN
         self._meter = UsageMeter()
         self._model: str | None = None
@@ -73,6 +79,10 @@ class TypedReader(ABC):
     @abstractmethod
     def _take_body(self, body: bytes) -> bool:
         """Take a body that is no stream; False if it is no answer."""
+
+    @abstractmethod
+    def _signed(self, model: str) -> tuple[Signed, ...]:
+        """The blocks that have to be sent back to `model`, in their order."""
 
     @property
     def is_over(self) -> bool:
@@ -102,15 +112,19 @@ class TypedReader(ABC):
         if not self.is_over:
             self._close_source()
         complete = self._is_complete and self._fault is None
+        text, tool_calls = "".join(self._text), self._calls.finished(self._response_id) if complete else ()
+        if complete and self._thoughts and not text.strip() and not tool_calls:
+            text = "".join(self._thoughts)
         return Answer(
-            text="".join(self._text),
-            tool_calls=self._calls.finished(self._response_id) if complete else (),
+            text=text,
+            tool_calls=tool_calls,
             finish=self._finish if complete else Finish.UNKNOWN,
             complete=complete,
             usage=self._meter.usage if complete else None,
             model=self._model,
             response_id=self._response_id,
             fault=self._fault,
+            signed=self._signed(self._asked_model or self._model or "") if complete else (),
         )
 
     # --- for the dialects --------------------------------------------------------------------------------------------
@@ -128,6 +142,8 @@ class TypedReader(ABC):
     def _think(self, text: str | None, deltas: list[StreamEvent]) -> None:
         if text:
             deltas.append(ReasoningDelta(text))
+            if self._thoughts is not None:
+                self._thoughts.append(text)
 
     def _end_with(self, reason: str | None, known: dict[str, Finish]) -> None:
         """Take the reason of an end; some reasons say that it is none."""

@@ -30,7 +30,8 @@ from covey.actors.conversation_events import (
 )
 from covey.protocol.messages.fleet import AgentState
 from covey.protocol.messages.ledger import Transcript
-from covey.protocol.transcript import INTERRUPTED_RESULT, Message, Role, ToolCall
+from covey.protocol.settings import Dialect
+from covey.protocol.transcript import INTERRUPTED_RESULT, Message, Role, Signed, ToolCall
 
 RULES = Rules(max_turns=4, repeatable=frozenset({"read_file"}))
 NEW = Began("count the sheep", Transcript())
@@ -61,6 +62,15 @@ def test_a_new_session_stores_the_request_and_calls() -> None:
     _, actions = play(NEW)
 
     assert actions == [AppendMessage(0, REQUEST), StartCall(1)]
+
+
+@pytest.mark.parametrize("calls", [(), (CALL,)], ids=["the last word", "calls"])
+def test_signed_blocks_of_an_answer_stay_with_it(calls: tuple[ToolCall, ...]) -> None:
+    block = Signed(dialect=Dialect.ANTHROPIC, model="claude", data="{}")
+
+    conversation, _ = play(NEW, Answered("seven", calls, signed=(block,)))
+
+    assert conversation.messages[-1].signed == (block,)
 
 
 def test_an_answer_without_tools_is_the_end() -> None:

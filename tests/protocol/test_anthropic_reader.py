@@ -114,7 +114,7 @@ def test_what_the_head_says_of_the_answer_is_no_count() -> None:
     assert answer.usage is None
 
 
-def test_tool_calls_come_whole_and_thinking_is_only_shown() -> None:
+def test_tool_calls_come_whole_and_thinking_is_shown_and_kept_only_where_it_is_signed() -> None:
     events, _, answer = read(STREAMS["thinking and calls"])
 
     assert answer.tool_calls == (
@@ -124,7 +124,13 @@ def test_tool_calls_come_whole_and_thinking_is_only_shown() -> None:
     assert (answer.text, answer.finish) == ("", Finish.TOOL_CALLS)
     assert [shown for shown in events if isinstance(shown, ReasoningDelta)] == [ReasoningDelta("Let me see.")]
     assert "".join(shown.arguments for shown in events if isinstance(shown, ToolCallDelta)) == '{"path":"a"}'
-    assert "c2lnbmVk" not in repr((events, answer))
+    assert "c2lnbmVk" not in repr(events)
+    [block] = answer.signed
+    assert msgspec.json.decode(block.data) == {
+        "type": "thinking",
+        "thinking": "Let me see.",
+        "signature": "c2lnbmVk",
+    }
 
 
 def test_arguments_told_with_the_announcement_count_where_no_pieces_follow() -> None:

@@ -114,7 +114,7 @@ def test_a_text_comes_with_its_names_and_its_usage_and_only_once() -> None:
     assert is_over
 
 
-def test_tool_calls_come_whole_and_once_and_reasoning_is_only_shown() -> None:
+def test_tool_calls_come_whole_and_once_and_reasoning_is_shown_and_kept_only_where_it_is_encrypted() -> None:
     events, _, answer = read(STREAMS["thinking and calls"])
 
     assert answer.tool_calls == (
@@ -124,7 +124,9 @@ def test_tool_calls_come_whole_and_once_and_reasoning_is_only_shown() -> None:
     assert (answer.text, answer.finish) == ("", Finish.TOOL_CALLS)
     assert [shown for shown in events if isinstance(shown, ReasoningDelta)] == [ReasoningDelta("Let me see.")]
     assert "".join(shown.arguments for shown in events if isinstance(shown, ToolCallDelta)) == '{"path":"a"}{}'
-    assert "c2VjcmV0" not in repr((events, answer))
+    assert "c2VjcmV0" not in repr(events)
+    [block] = answer.signed
+    assert msgspec.json.decode(block.data) == {"type": "reasoning", "summary": [], "encrypted_content": "c2VjcmV0"}
 
 
 def test_calls_that_the_last_event_repeats_are_not_made_twice() -> None:

@@ -62,6 +62,8 @@ def test_a_body_gives_its_events(body: bytes, events: list[Event]) -> None:
 
 
 PIECES = [
+    b"data: a\n\n",
+    b"event: x\ndata: a\n\n",
     b"data:",
     b"data: ",
     b"event: x",

@@ -51,7 +51,8 @@ from covey.protocol.messages.ledger import (
     TurnReleased,
 )
 from covey.protocol.messages.tokens import Route, RouteChosen
-from covey.protocol.transcript import Message, Role
+from covey.protocol.settings import Dialect
+from covey.protocol.transcript import Message, Role, Signed
 from covey.protocol.usage import Usage
 from covey.storage.store import Store
 
@@ -113,6 +114,21 @@ def test_a_message_is_kept_with_all_that_is_said_of_it(store: Store) -> None:
     assert (first.api_content, first.display_kind, first.display_metadata) == ("0 and the file", "hidden", '{"a":1}')
     assert (first.message.content, first.at_ms, second.at_ms) == ("0", 0, -1)
     assert second.api_content is None
+
+
+def test_signed_blocks_of_an_answer_are_there_after_the_store_was_opened_anew(tmp_path: Path) -> None:
+    block = Signed(dialect=Dialect.ANTHROPIC, model="claude", data='{"type":"thinking","signature":"c2ln"}')
+    answer = Message(role=Role.ASSISTANT, content="Yes.", signed=(block, block))
+    store = Store(tmp_path / "state.db")
+    keep(store, msgspec.structs.replace(said(0), message=answer), said(1))
+    store.close()
+
+    store = Store(tmp_path / "state.db")
+    first, second = store.transcript(TranscriptQuery(session=S)).messages
+    store.close()
+
+    assert first == answer
+    assert second.signed == ()
 
 
 @pytest.mark.parametrize("apart", [True, False], ids=["one by one", "at once"])
