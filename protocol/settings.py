@@ -172,7 +172,7 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     total_seconds: float = 1800.0
     """One call: all its attempts, and the pauses between them."""
     retry_seconds: float = 600.0
-    """Of these, what failed attempts and pauses may take together."""
+    """Of these, what failed attempts and pauses at one target may take together."""
     breaker_stale_calls: int = 5
     """So many stale calls to one backend in a row, and it is left alone for a while; 0: never."""
     family_floor_seconds: dict[str, float] = {}

@@ -16,6 +16,8 @@ from ..protocol.errors import ConfigError, ConfigErrors
 from ..protocol.peak_hours import peak_hours_of
 from ..protocol.settings import (
     BudgetSettings,
+    CallSettings,
+    Fallback,
     FleetSettings,
     LimitSettings,
     ModelSettings,
@@ -25,8 +27,9 @@ from ..protocol.settings import (
     builtin_providers,
 )
 from . import config_keys as keys
+from .config_composites import EVERYBODY
 from .config_entries import Entries, read_entries
-from .config_kinds import EVERYBODY, Value
+from .config_kinds import Value
 from .config_text import read_text
 
 
@@ -107,9 +110,9 @@ def _effective(entries: Entries) -> dict[str, Effective]:
         for key in keys.provider_keys():
             path = ("providers", provider, *key.path[2:])
             found[".".join(path)] = _effective_value(entries, path, key)
-        for section in keys.RATED:
-            for model in _priced_models(entries, provider, section):
-                for key in keys.price_keys(section):
+        for section in keys.OF_MODELS:
+            for model in _models_named(entries, provider, section):
+                for key in keys.model_keys(section):
                     path = ("providers", provider, section, model, key.field)
                     found[".".join(path)] = _effective_value(entries, path, key)
     for key in keys.KEYS:
@@ -123,8 +126,8 @@ def _provider_names(entries: Entries) -> list[str]:
     return list(dict.fromkeys((*builtin_providers(), *configured)))
 
 
-def _priced_models(entries: Entries, provider: str, section: str) -> list[str]:
-    return [path[3] for path in entries.sections if keys.is_price(path) and path[1:3] == (provider, section)]
+def _models_named(entries: Entries, provider: str, section: str) -> list[str]:
+    return [path[3] for path in entries.sections if keys.is_of_model(path) and path[1:3] == (provider, section)]
 
 
 def _effective_value(entries: Entries, path: keys.Path, key: keys.Key) -> Effective:
@@ -133,7 +136,7 @@ def _effective_value(entries: Entries, path: keys.Path, key: keys.Key) -> Effect
         return Effective(key=name, value=entry.value, origin=Origin.FILE, line=entry.line)
     builtin = builtin_providers().get(path[1]) if path[0] == "providers" else None
     value = getattr(builtin, key.field) if builtin and len(path) == 3 else None
-    if value is not None and value != key.default:
+    if value not in (None, {}, key.default):
         return Effective(key=name, value=value, origin=Origin.BUILTIN)
     return Effective(key=name, value=key.default, origin=Origin.DEFAULT)
 
@@ -149,8 +152,32 @@ def _check_together(entries: Entries, values: dict[str, Effective]) -> None:
     if provider.value is not None and provider.value not in names and "providers" not in refused:
         line = entries.values["model", "provider"].line
         entries.refuse(("model", "provider"), line, f"there is no provider {provider.value}", " or ".join(names))
+    _check_fallbacks(entries, values, names)
+    _check_certificates(entries, values, names)
     for soft, hard in keys.SOFT_AND_HARD:
         _check_order(entries, values, soft, hard)
+
+
+def _check_fallbacks(entries: Entries, values: dict[str, Effective], names: list[str]) -> None:
+    path, found = ("model", "fallbacks"), values["model.fallbacks"]
+    for fallback in _fallbacks(values):
+        if fallback.provider not in names:
+            assert found.line is not None, "only the file has fallbacks"
+            entries.refuse(path, found.line, f"there is no provider {fallback.provider}", " or ".join(names))
+    if found.value and values["model.name"].value is None:
+        assert found.line is not None, "only the file has fallbacks"
+        entries.refuse(
+            path, found.line, "there is no model that they could stand in for", "model.provider and model.name"
+        )
+
+
+def _check_certificates(entries: Entries, values: dict[str, Effective], names: list[str]) -> None:
+    for name in names:
+        key, certificate = (values[f"providers.{name}.client_{part}"] for part in ("key", "cert"))
+        if key.value is not None and certificate.value is None:
+            assert key.line is not None, "only the file has keys"
+            path = ("providers", name, "client_key")
+            entries.refuse(path, key.line, "a key without its certificate", "client_cert beside it")
 
 
 def _check_order(entries: Entries, values: dict[str, Effective], soft: keys.Path, hard: keys.Path) -> None:
@@ -170,7 +197,7 @@ def _check_order(entries: Entries, values: dict[str, Effective], soft: keys.Path
 
 def _settings(values: dict[str, Effective]) -> Settings:
     providers = {name: _provider(name, values) for name in _names(values)}
-    return Settings(providers=providers, model=_model(values), fleet=_fleet(values))
+    return Settings(providers=providers, model=_model(values), calls=_calls(values), fleet=_fleet(values))
 
 
 def _names(values: dict[str, Effective]) -> list[str]:
@@ -190,6 +217,9 @@ def _provider(name: str, values: dict[str, Effective]) -> ProviderSettings:
         "max_concurrent": _for_all(limit) or None,
         "model_limits": {model: count for model, count in models.items() if count},
         "priority_weights": {priority: weight for priority, weight in weights.items() if weight is not None},
+        "extra_headers": of["extra_headers"] or {},
+        "timeouts": _below((*path, "timeouts"), values),
+        "models": {model: _below((*path, "models", model), values) for model in _models(name, "models", values)},
         **{section: _prices(name, section, values) for section in keys.RATED},
     }
     return msgspec.convert(settings, ProviderSettings)
@@ -211,7 +241,7 @@ def _price(values: dict[str, Value]) -> Price:
 
 
 def _models(name: str, section: str, values: dict[str, Effective]) -> list[str]:
-    start, end = f"providers.{name}.{section}.", ".input"
+    start, end = f"providers.{name}.{section}.", f".{keys.OF_MODELS[section]}"
     return [key[len(start) : -len(end)] for key in values if key.startswith(start) and key.endswith(end)]
 
 
@@ -227,7 +257,19 @@ def _model(values: dict[str, Effective]) -> ModelSettings | None:
     provider, name = values["model.provider"].value, values["model.name"].value
     if provider is None or name is None:
         return None
-    return msgspec.convert({"provider": provider, "name": name}, ModelSettings)
+    settings = {**_below(("model",), values), "fallbacks": _fallbacks(values)}
+    return msgspec.convert(settings, ModelSettings)
+
+
+def _fallbacks(values: dict[str, Effective]) -> list[Fallback]:
+    listed = values["model.fallbacks"].value
+    parts = [str(item).partition("/") for item in listed] if isinstance(listed, list) else []
+    return [Fallback(provider=provider, name=model) for provider, _, model in parts]
+
+
+def _calls(values: dict[str, Effective]) -> CallSettings:
+    settings = _below(("calls",), values)
+    return msgspec.convert({**settings, "family_floor_seconds": settings["family_floor_seconds"] or {}}, CallSettings)
 
 
 def _fleet(values: dict[str, Effective]) -> FleetSettings:

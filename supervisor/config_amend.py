@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from yaml.nodes import MappingNode, Node, ScalarNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..protocol.errors import ConfigError
 from .config import Refused
@@ -122,4 +122,7 @@ def _end(node: Node) -> int:
     if isinstance(node, MappingNode) and not node.flow_style and node.value:
         last: Node = node.value[-1][1]
         return _end(last)
+    if isinstance(node, SequenceNode) and not node.flow_style and node.value:
+        item: Node = node.value[-1]
+        return _end(item)
     return int(node.end_mark.index)

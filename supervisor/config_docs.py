@@ -87,7 +87,7 @@ def _builtin(name: str, provider: ProviderSettings) -> str:
     rows = [
         f"| `providers.{name}.{key.field}` | {_code(value)} |"
         for key in provider_keys()
-        if (value := getattr(provider, key.field, None)) is not None and value != key.default
+        if (value := getattr(provider, key.field, None)) not in (None, {}, key.default)
     ]
     return "\n".join(("| key | value |", "|---|---|", *rows)) + "\n"
 

@@ -15,10 +15,11 @@ from typing import Final
 from ..protocol.errors import ConfigError, HomeError, UsageError
 from .config import Accepted, Effective, Refused, examine
 from .config_amend import amend
-from .config_entries import counts_in, unknown_key
-from .config_keys import MODEL_NAME, PROVIDER_NAME, Key, find_key, is_price, is_section, names_below, split_key
+from .config_composites import Counts, Mapping
+from .config_entries import mapping_in, unknown_key
+from .config_keys import MODEL_NAME, PROVIDER_NAME, Key, find_key, is_of_model, is_section, names_below, split_key
 from .config_keys import Path as KeyPath
-from .config_kinds import Counts, Value
+from .config_kinds import Value
 from .config_text import read_text
 from .home import Home, replace_file
 
@@ -63,8 +64,8 @@ def parse_assignment(key: str, text: str) -> tuple[KeyPath, Value]:
     path = split_key(key)
     row = require_key(path)
     try:
-        if isinstance(row.kind, Counts) and text.lstrip().startswith("{"):
-            return path, counts_in(text, path, row.kind)
+        if isinstance(row.kind, Counts | Mapping) and text.lstrip().startswith("{"):
+            return path, mapping_in(text, path, row.kind)
     except ConfigError as error:
         raise UsageError(f"{error.key or key}: {error.problem}; valid: {error.valid}") from None
     value = row.kind.read(text)
@@ -85,7 +86,7 @@ def require_known(path: KeyPath) -> None:
     """Raise `UsageError` unless `path` is a key or a section."""
     for known in (path[:length] for length in range(1, len(path) + 1)):
         key = ".".join(known)
-        if is_price(known) and (problem := MODEL_NAME.problem(known[3])):
+        if is_of_model(known) and (problem := MODEL_NAME.problem(known[3])):
             raise UsageError(f"{key}: {problem}; valid: {MODEL_NAME.valid}")
         if known[0] == "providers" and len(known) == 2 and (problem := PROVIDER_NAME.problem(known[1])):
             raise UsageError(f"{key}: {problem}; valid: {PROVIDER_NAME.valid}")

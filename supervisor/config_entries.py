@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from yaml.nodes import MappingNode, Node, ScalarNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..protocol.errors import ConfigError
 from . import config_keys as keys
-from .config_kinds import Counts, Scalar, Value, read_plain
+from .config_composites import Counts, Listing, Mapping
+from .config_kinds import Scalar, Value, read_plain
 from .config_text import compose, describe, line_at, pairs, scalar
 
 
@@ -93,7 +94,7 @@ def _named(entries: Entries, node: MappingNode, path: keys.Path) -> Iterator[tup
 def _read_value(entries: Entries, path: keys.Path, line: int, node: Node) -> None:
     if path[0] == "providers" and len(path) == 2 and (problem := keys.PROVIDER_NAME.problem(path[1])):
         entries.refuse(path, line, f"not a provider's name: {problem}", keys.PROVIDER_NAME.valid)
-    elif keys.is_price(path) and (problem := keys.MODEL_NAME.problem(path[3])):
+    elif keys.is_of_model(path) and (problem := keys.MODEL_NAME.problem(path[3])):
         entries.refuse(path, line, f"not a model's name: {problem}", keys.MODEL_NAME.valid)
     elif keys.is_section(path):
         _read_subsection(entries, path, line, node)
@@ -113,8 +114,10 @@ def _read_subsection(entries: Entries, path: keys.Path, line: int, node: Node) -
 
 
 def _read_leaf(entries: Entries, path: keys.Path, line: int, node: Node, key: keys.Key) -> None:
-    if isinstance(node, MappingNode) and isinstance(key.kind, Counts):
-        value: Value = _read_counts(entries, node, path)
+    if isinstance(node, MappingNode) and isinstance(key.kind, Counts | Mapping):
+        value: Value = _read_mapping(entries, node, path, key.kind)
+    elif isinstance(node, SequenceNode) and isinstance(key.kind, Listing):
+        value = _read_list(entries, node, path, key.kind)
     elif isinstance(node, ScalarNode):
         value = scalar(node)
     else:
@@ -126,11 +129,11 @@ def _read_leaf(entries: Entries, path: keys.Path, line: int, node: Node, key: ke
     entries.values[path] = Entry(value, line)
 
 
-def counts_in(text: str, path: keys.Path, kind: Counts) -> Value:
-    """Read a mapping of counts from a command line; raises `ConfigError`."""
+def mapping_in(text: str, path: keys.Path, kind: Counts | Mapping) -> Value:
+    """Read a mapping from a command line; raises `ConfigError`."""
     entries = Entries(text, "the value")
     root = compose(text, entries.file)
-    value: Value = None if root is None else _read_counts(entries, root, path)
+    value: Value = {} if root is None else _read_mapping(entries, root, path, kind)
     if entries.errors:
         raise entries.errors[0]
     if problem := kind.problem(value):
@@ -138,15 +141,28 @@ def counts_in(text: str, path: keys.Path, kind: Counts) -> Value:
     return value
 
 
-def _read_counts(entries: Entries, node: MappingNode, path: keys.Path) -> dict[str, Scalar]:
-    """All entries of a mapping whose kind checks them; what stands for no count at all is refused here."""
-    counts: dict[str, Scalar] = {}
+def _read_list(entries: Entries, node: SequenceNode, path: keys.Path, kind: Listing) -> list[Scalar]:
+    """All items of a list whose kind checks them; what is no single value is refused here."""
+    items: list[Scalar] = []
+    for item in node.value:
+        if isinstance(item, ScalarNode):
+            items.append(scalar(item))
+        else:
+            line = line_at(entries.text, item.start_mark.index)
+            entries.refuse(path, line, f"{describe(item)} where a single value belongs", kind.valid)
+    return items
+
+
+def _read_mapping(entries: Entries, node: MappingNode, path: keys.Path, kind: Counts | Mapping) -> dict[str, Scalar]:
+    """All entries of a mapping whose kind checks them; what is no single value is refused here."""
+    found: dict[str, Scalar] = {}
+    what, valid = kind.part
     for name, name_node, value_node in _named(entries, node, path):
         line = line_at(entries.text, name_node.start_mark.index)
-        if name in counts:
-            entries.refuse((*path, name), line, "stands here a second time", "each model once")
+        if name in found:
+            entries.refuse((*path, name), line, "stands here a second time", "each name once")
         elif isinstance(value_node, ScalarNode):
-            counts[name] = scalar(value_node)
+            found[name] = scalar(value_node)
         else:
-            entries.refuse((*path, name), line, f"{describe(value_node)} where a count belongs", "a whole number")
-    return counts
+            entries.refuse((*path, name), line, f"{describe(value_node)} where {what} belongs", valid)
+    return found

@@ -7,156 +7,65 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 from typing import Final
 
-from ..protocol.messages.broker import Priority
-from ..protocol.peak_hours import PATTERN as PEAK_PATTERN
-from ..protocol.peak_hours import VALID as PEAK_VALID
-from ..protocol.settings import BudgetPeriod, Dialect, FleetSettings, Price, ProviderSettings
-from .config_kinds import Bound, Choice, Counts, Kind, Number, Scalar, Tcp, Text, Url, Whole
-
-Path = tuple[str, ...]
-"""A key in its parts: ("providers", "zai", "max_concurrent")."""
-
-NAME: Final = "<name>"
-MODEL: Final = "<model>"
-
-PROVIDER_NAME: Final = Text(
-    "a name of 1 to 64 letters, digits, _ and -, quoted if YAML would read it as something else",
-    re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"),
+from ..protocol.settings import (
+    BudgetPeriod,
+    CallSettings,
+    Effort,
+    FleetSettings,
 )
-MODEL_NAME: Final = Text("a model's name, as its provider spells it")
-_VARIABLE: Final = Text(
-    "the name of an environment variable, such as ZAI_API_KEY (not the key itself)",
-    re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}"),
-    is_shown=False,
-)
-_PRICE: Final = Number(0, 1_000_000)
-_PEAK: Final = Text(PEAK_VALID, PEAK_PATTERN)
-RATED: Final = ("prices", "credits")
-"""Sections of a provider that hold a price for each model."""
+from .config_composites import Listing, Mapping
+from .config_kinds import Bound, Choice, Number, Text, Whole
+from .config_places import Tcp
+from .config_provider_keys import BASE_URL, MODEL_NAME, OF_MODELS, PROVIDER_KEYS, PROVIDER_NAME, RATED
+from .config_row import MODEL, NAME, Key, Path
+
+__all__ = ["BASE_URL", "KEYS", "MODEL", "MODEL_NAME", "NAME", "OF_MODELS", "PROVIDER_NAME", "RATED", "Key", "Path"]
+
+_CALLS: Final = CallSettings()
 _FLEET: Final = FleetSettings()
 _LIMITS: Final = _FLEET.limits
-_PROVIDER: Final = ProviderSettings(name="", base_url="")
-_FREE: Final = Price(input=0, output=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One row of the table. A default of None means that there is none."""
-
-    pattern: str
-    kind: Kind
-    default: Scalar
-    meaning: str
-
-    @property
-    def path(self) -> Path:
-        """The pattern in its parts."""
-        return tuple(self.pattern.split("."))
-
-    @property
-    def field(self) -> str:
-        """The last part: the name of the field in `protocol.settings`."""
-        return self.path[-1]
-
-
-def _price_rows(section: str, unit: str, otherwise: str) -> tuple[Key, ...]:
-    """A price for each model, in one of its two units."""
-    below = f"providers.<name>.{section}.<model>"
-    return (
-        Key(
-            f"{below}.input",
-            _PRICE,
-            None,
-            f"{unit} a million tokens of input from no cache. Without this and `output`, {otherwise}.",
-        ),
-        Key(f"{below}.output", _PRICE, None, "The same for output, reasoning included."),
-        Key(f"{below}.cache_read", _PRICE, None, "For input from a cache; without it, as `input`."),
-        Key(f"{below}.cache_write", _PRICE, None, "For input put into a cache; as above."),
-        Key(f"{below}.cache_write_1h", _PRICE, None, "The same for an hour; without it, as `cache_write`."),
-        Key(f"{below}.request", _PRICE, _FREE.request, f"{unit} each call, whatever it uses."),
-        Key(
-            f"{below}.peak_hours",
-            _PEAK,
-            None,
-            "When this is the full price; without it, always. Caps count the full one.",
-        ),
-        Key(f"{below}.off_peak_factor", Number(0, 1), _FREE.off_peak_factor, "What is left of it at other times."),
-    )
-
-
-BASE_URL: Final = Key(
-    "providers.<name>.base_url",
-    Url(),
-    None,
-    "Where the provider is. Required, except for providers that are built in.",
-)
-
 KEYS: Final = (
-    BASE_URL,
-    Key(
-        "providers.<name>.dialect",
-        Choice(tuple(dialect.value for dialect in Dialect)),
-        _PROVIDER.dialect.value,
-        "The wire format it speaks.",
-    ),
-    Key(
-        "providers.<name>.api_key_env",
-        _VARIABLE,
-        None,
-        "The environment variable that holds its key. Without it, calls carry no key.",
-    ),
-    Key(
-        "providers.<name>.max_concurrent",
-        Counts(Whole(0, 10_000, "is no limit"), MODEL_NAME),
-        0,
-        "Calls in flight at once, over all processes of the fleet and all its clients; a model's own is inside of it.",
-    ),
-    Key(
-        "providers.<name>.acquire_timeout_seconds",
-        Number(0, 86_400, "waits without end"),
-        _PROVIDER.acquire_timeout_seconds,
-        "How long a call waits for a slot before it fails without having been made.",
-    ),
-    Key(
-        "providers.<name>.release_lag_ms",
-        Number(0, 60_000),
-        _PROVIDER.release_lag_ms,
-        "How long the provider goes on counting a call that is over; more is learned from its refusals.",
-    ),
-    Key(
-        "providers.<name>.max_requests_per_minute",
-        Whole(0, 1_000_000, "is no limit"),
-        0,
-        "Calls that start within 60 seconds.",
-    ),
-    Key(
-        "providers.<name>.max_tokens_per_minute",
-        Whole(0, 1_000_000_000, "is no limit"),
-        0,
-        "Tokens, in and out, of calls that start within 60 seconds: estimated at the start, corrected at the end.",
-    ),
-    Key(
-        "providers.<name>.quota_poll_seconds",
-        Number(0, 86_400, "never reads it"),
-        _PROVIDER.quota_poll_seconds,
-        "How often the account's quota is read while calls run. Without it, what suits the provider.",
-    ),
-    *(
-        Key(
-            f"providers.<name>.priority_weights.{priority.value}",
-            Whole(1, 1000),
-            None,
-            f"Share of the slots for calls of class {priority.value} while classes compete. Without it, the usual one.",
-        )
-        for priority in Priority
-    ),
-    *_price_rows("prices", "US dollars for", "a model has no price"),
-    *_price_rows("credits", "What a plan counts, in its own units, for", "it counts nothing that is known"),
+    *PROVIDER_KEYS,
     Key("model.provider", PROVIDER_NAME, None, "The provider of the default model: one of `providers`."),
     Key("model.name", MODEL_NAME, None, "The default model."),
+    Key(
+        "model.reasoning_effort",
+        Choice(tuple(effort.value for effort in Effort)),
+        None,
+        "How much the model is asked to think; `none` asks it not to. Without it, requests say nothing about it.",
+    ),
+    Key(
+        "model.fallbacks",
+        Listing(Text("PROVIDER/MODEL", re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}/\S.*"))),
+        None,
+        "Where calls go that the model before cannot answer, in this order ([calls.md](calls.md)).",
+    ),
+    Key(
+        "calls.total_seconds",
+        Number(1, 86_400),
+        _CALLS.total_seconds,
+        "How long one call may take with all its attempts; waiting for slots is not counted.",
+    ),
+    Key(
+        "calls.retry_seconds",
+        Number(0, 86_400, "tries once"),
+        _CALLS.retry_seconds,
+        "Of these, what failed attempts at one model and the pauses between them may take.",
+    ),
+    Key(
+        "calls.breaker_stale_calls",
+        Whole(0, 1000, "never"),
+        _CALLS.breaker_stale_calls,
+        "So many stale calls in a row to one model at one provider, and it is left alone for a while.",
+    ),
+    Key(
+        "calls.family_floor_seconds",
+        Mapping(Number(0, 3600), MODEL_NAME, "{deepseek-r1: 600}"),
+        None,
+        "By the beginning of a model's name: how long it may at least be silent. Before the built-in table.",
+    ),
     Key("fleet.workers", Whole(1, 64), _FLEET.workers, "Worker processes."),
     Key(
         "fleet.max_agents",
@@ -262,13 +171,13 @@ def provider_keys() -> tuple[Key, ...]:
     return tuple(key for key in KEYS if NAME in key.path and MODEL not in key.path)
 
 
-def is_price(path: Path) -> bool:
-    """Whether `path` is the section of one model's price, in money or credits."""
+def is_of_model(path: Path) -> bool:
+    """Whether `path` is the section of one model: its price in money or credits, or what is known of it."""
     return len(path) == 4 and _generic(path)[3] == MODEL
 
 
-def price_keys(section: str) -> tuple[Key, ...]:
-    """The rows that exist once for each model with a price in this section."""
+def model_keys(section: str) -> tuple[Key, ...]:
+    """The rows that exist once for each model in this section."""
     return tuple(key for key in KEYS if MODEL in key.path and section in key.path)
 
 
@@ -294,6 +203,6 @@ def nearest(path: Path) -> str | None:
 def _generic(path: Path) -> Path:
     if len(path) < 2 or path[0] != "providers":
         return path
-    if path[2:3] and path[2] in RATED and len(path) > 3:
+    if path[2:3] and path[2] in OF_MODELS and len(path) > 3:
         return (path[0], NAME, path[2], MODEL, *path[4:])
     return (path[0], NAME, *path[2:])

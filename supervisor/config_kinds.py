@@ -10,16 +10,12 @@ import math
 import re
 from dataclasses import dataclass
 from typing import Final, Protocol
-from urllib.parse import urlsplit
-
-from ..protocol.destination import host_of
-from . import network
 
 Scalar = None | bool | int | float | str
 """A single value as it stands in the file."""
 
-Value = Scalar | dict[str, Scalar]
-"""What a key may hold: a single value, or for a few keys a mapping of counts."""
+Value = Scalar | dict[str, Scalar] | list[Scalar]
+"""What a key may hold: a single value, or for a few keys a mapping or a list of them."""
 
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset({"true", "yes", "on", "y"})
@@ -27,9 +23,6 @@ _FALSE: Final = frozenset({"false", "no", "off", "n"})
 _WHOLE: Final = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _NUMBER: Final = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
-EVERYBODY: Final = "*"
-"""In a mapping of counts: the count for all that are not named."""
-
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./:@+-]*(?<!:)")
 
 
@@ -62,6 +55,8 @@ def write_plain(value: Value) -> str:
             return value if is_plain else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
         case dict():
             return "{" + ", ".join(f"{write_plain(name)}: {write_plain(of)}" for name, of in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(write_plain(item) for item in value) + "]"
 
 
 class Kind(Protocol):
@@ -144,32 +139,6 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """A count, or a mapping with one for everybody (`*`) and others for those that are named."""
-
-    count: Whole
-    name: Text
-
-    @property
-    def valid(self) -> str:
-        return f'{self.count.valid}; or for single models too: {{"{EVERYBODY}": 2, glm-5: 1}}'
-
-    def problem(self, value: Value) -> str | None:
-        if not isinstance(value, dict):
-            return self.count.problem(value)
-        if EVERYBODY not in value:
-            return f'the mapping says nothing about all others ("{EVERYBODY}")'
-        problems = ((name, self._problem_with(name, count)) for name, count in value.items())
-        return next((f"{name}: {problem}" for name, problem in problems if problem), None)
-
-    def _problem_with(self, name: str, count: Scalar) -> str | None:
-        return self.count.problem(count) or (None if name == EVERYBODY else self.name.problem(name))
-
-    def read(self, text: str) -> Value:
-        return read_plain(text)
-
-
-@dataclass(frozen=True, slots=True)
 class Choice:
     """One of a few words."""
 
@@ -184,6 +153,19 @@ class Choice:
 
     def read(self, text: str) -> Value:
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Yes or no."""
+
+    valid: str = "true or false"
+
+    def problem(self, value: Value) -> str | None:
+        return None if isinstance(value, bool) else f"{shown(value)} is not a truth value"
+
+    def read(self, text: str) -> Value:
+        return read_plain(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,51 +197,6 @@ class Text:
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
-    """A base URL: http or https, a host, no secrets, nothing that a path could not be appended to."""
-
-    valid: str = "a URL like https://host/path or http://127.0.0.1:8080/v1"
-
-    def problem(self, value: Value) -> str | None:
-        if not isinstance(value, str):
-            return f"{shown(value)} is not a URL"
-        if not value.isascii() or not value.isprintable() or " " in value or len(value) > 1000:
-            return "a URL has at most 1000 printable ASCII characters and no spaces"
-        try:
-            parts = urlsplit(value)
-            port = parts.port
-        except ValueError as error:
-            return f"not a URL ({error})"
-        if "@" in parts.netloc:
-            return "a URL must not carry a user name or password; keys belong into api_key_env's variable"
-        if parts.scheme not in ("http", "https"):
-            return f"{shown(value)} does not start with http:// or https://"
-        if not parts.hostname or host_of(value) is None or port == 0:
-            return f"{shown(value)} names no host" if port != 0 else f"{shown(value)} has port 0"
-        if "?" in value or "#" in value:
-            return "a base URL has no query and no fragment: paths are appended to it"
-        return None
-
-    def read(self, text: str) -> Value:
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class Tcp:
-    """Where to listen for other hosts: an address with room for a port of each service."""
-
-    valid: str = network.VALID
-
-    def problem(self, value: Value) -> str | None:
-        if not isinstance(value, str):
-            return f"{shown(value)} is not an address"
-        return network.problem_with(value)
-
-    def read(self, text: str) -> Value:
-        return text
-
-
 def shown(value: Value) -> str:
     """Show a refused value in a message, short."""
     match value:
@@ -277,6 +214,8 @@ def shown(value: Value) -> str:
             return f'"{value}" (text)' if len(value) <= 60 else f'"{value[:57]}…" (text)'
         case dict():
             return "a mapping"
+        case list():
+            return "a list"
 
 
 def _has_leading_zeros(text: str) -> bool:

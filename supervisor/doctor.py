@@ -12,11 +12,13 @@ from ..protocol.errors import ConfigError, HomeError
 from ..protocol.settings import ProviderSettings, Settings, builtin_providers
 from .config import Accepted, Origin, Refused, examine
 from .config_text import read_text
+from .doctor_credentials import check_credentials
 from .doctor_findings import Finding, Level, fail, ok, warn
 from .doctor_fleet import check_fleet, variables_of
 from .doctor_home import check_home
 from .doctor_host import check_host
 from .doctor_providers import check_providers
+from .doctor_routes import check_routes
 from .home import Home, RootInfo
 from .running import running_root
 
@@ -26,19 +28,24 @@ def look(home: Home, environ: Mapping[str, str], *, is_online: bool) -> Iterator
     accepted = _read(home)
     yield from _check_config(home, accepted)
     settings = accepted.settings if isinstance(accepted, Accepted) else Settings(providers=builtin_providers())
+    stored, findings = check_credentials(home)
     info, problem = _root(home)
     if problem is not None:
         yield problem
     if isinstance(accepted, Accepted):
         at_root = variables_of(info) if info is not None else None
-        yield from check_providers(settings, _configured(accepted), environ, at_root=at_root)
+        yield from findings
+        yield from check_providers(settings, _configured(accepted), environ, at_root=at_root, stored=stored)
+        yield from check_routes(settings, _configured(accepted))
     yield from check_home(home)
     yield from check_fleet(home, info)
     yield from check_host(settings.fleet, environ, newest_unix=_newest(home))
     if is_online and isinstance(accepted, Accepted):
         from .doctor_online import check_online
 
-        yield from check_online(_used(accepted), environ)
+        # Keys of the home and of commands are tried by `covey auth test`, one by one.
+        of_environment = [one for one in _used(accepted) if one.name not in stored and one.api_key_command is None]
+        yield from check_online(of_environment, environ)
 
 
 def worst(findings: list[Finding]) -> Level:

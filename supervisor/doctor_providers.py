@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from ..protocol.destination import budget_key, fingerprint, host_of, is_zai, place_of, url_of
-from ..protocol.settings import ZAI_BASE_URL, Dialect, ProviderSettings, Settings
+from ..protocol.settings import ZAI_BASE_URL, ProviderSettings, Settings
 from .doctor_findings import Finding, fail, ok, warn
 
 KEYS: Final = "keys"
@@ -37,20 +37,35 @@ def plan_of(base_url: str) -> Plan:
 
 
 def check_providers(
-    settings: Settings, configured: frozenset[str], environ: Mapping[str, str], *, at_root: frozenset[str] | None
+    settings: Settings,
+    configured: frozenset[str],
+    environ: Mapping[str, str],
+    *,
+    at_root: frozenset[str] | None,
+    stored: frozenset[str] = frozenset(),
 ) -> Iterator[Finding]:
     """Look at keys and URLs. `configured` are the providers that config.yaml names; the others are only built in.
 
-    `at_root` are the names of the variables that the running fleet was started with, None where none runs.
+    `at_root` are the names of the variables that the running fleet was started with, None where none runs; `stored` the
+    providers that have keys in the home.
     """
     yield _check_model(settings)
     default = settings.model.provider if settings.model else None
     used = [one for one in settings.providers.values() if one.name in configured or one.name == default]
     for provider in used:
-        yield from _check_key(provider, environ, is_default=provider.name == default, at_root=at_root)
+        if provider.name in stored:
+            yield ok(KEYS, f"{provider.name}: its keys are kept in the home (`covey auth list`)")
+        elif provider.api_key_command is not None:
+            yield ok(KEYS, f"{provider.name}: a command prints its key (`covey auth test {provider.name}`)")
+        else:
+            yield from _check_key(provider, environ, is_default=provider.name == default, at_root=at_root)
         if is_zai(provider.base_url, provider.name):
             yield from _check_zai(provider)
-        elif url_of(provider.base_url).startswith("http://") and _is_remote(provider.base_url) and provider.api_key_env:
+        elif (
+            url_of(provider.base_url).startswith("http://")
+            and _is_remote(provider.base_url)
+            and (provider.api_key_env or provider.api_key_command or provider.name in stored)
+        ):
             yield _in_clear(provider)
     yield from _check_pairs([one for one in used if is_zai(one.base_url, one.name)])
 
@@ -69,7 +84,8 @@ def _check_key(
     variable = provider.api_key_env
     if variable is None:
         if is_zai(provider.base_url, provider.name):
-            to_do = f"`covey config set providers.{provider.name}.api_key_env ZAI_API_KEY`"
+            set_variable = f"`covey config set providers.{provider.name}.api_key_env ZAI_API_KEY`"
+            to_do = f"`covey auth add {provider.name}`, or {set_variable}"
             yield fail(KEYS, f"{provider.name} has no api_key_env, and Z.AI takes no call without a key", to_do)
         else:
             yield ok(KEYS, f"{provider.name} needs no key")
@@ -77,7 +93,8 @@ def _check_key(
     key = environ.get(variable, "").strip()
     if not key:
         make = fail if is_default else warn
-        yield make(KEYS, f"{provider.name}: {variable} is not set", f"export {variable}=… where covey is started")
+        to_do = f"`covey auth add {provider.name}`, or export {variable}=… where covey is started"
+        yield make(KEYS, f"{provider.name}: {variable} is not set", to_do)
         return
     if not (key.isascii() and key.isprintable()):
         to_do = "copy it again, without line breaks and typographic characters"
@@ -105,9 +122,6 @@ def _check_zai(provider: ProviderSettings) -> Iterator[Finding]:
         case Plan.UNKNOWN:
             says = f"{provider.name}: no account of Z.AI is known to answer at {provider.base_url}"
             yield warn(URLS, says, f"{set_url}, for the coding plan with {ZAI_BASE_URL}")
-        case Plan.CODING if "/api/anthropic" in provider.base_url and provider.dialect is Dialect.CHAT:
-            says = f"{provider.name} speaks {provider.dialect.value}, but its URL is the one for Anthropic messages"
-            yield fail(URLS, says, f"{set_url} with {ZAI_BASE_URL}, or change its dialect")
         case Plan.CODING:
             yield ok(URLS, f"{provider.name} is at the URL of the coding plan")
 

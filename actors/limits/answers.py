@@ -26,6 +26,8 @@ def problem_with(ask: Acquire) -> str | None:
         return f"hold_s is {ask.hold_s}; valid: a positive number of seconds"
     if ask.timeout_s is not None and not (math.isfinite(ask.timeout_s) and ask.timeout_s >= 0):
         return f"timeout_s is {ask.timeout_s}; valid: seconds from 0 on, or nothing to wait without end"
+    if ask.park_s is not None and not (math.isfinite(ask.park_s) and ask.park_s >= 0):
+        return f"park_s is {ask.park_s}; valid: seconds from 0 on, or nothing to wait for its end"
     if ask.estimated_tokens is not None and ask.estimated_tokens < 0:
         return f"estimated_tokens is {ask.estimated_tokens}; valid: 0 or more, or nothing where nobody knows"
     if ask.estimated_cost_usd is not None and not (
@@ -48,6 +50,7 @@ def claim_of(ask: Acquire, asker: Peer, *, provider: str, accounts: Accounts, no
         tree=shared(ask.tree or asker.incarnation),
         priority=ask.priority,
         timeout_s=accounts.timeout_s(provider) if ask.timeout_s is None else ask.timeout_s,
+        park_s=ask.park_s,
         hold_s=ask.hold_s,
         asked_at_ms=now_ms,
         session=ask.session,

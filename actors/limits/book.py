@@ -192,7 +192,7 @@ class Book:
             # A copy of an ask that comes after its release: nobody would ever give that slot back.
             return Refusal.WITHDRAWN
         turned = account.regime.turned_away(
-            work=claim.work, wait_s=claim.timeout_s, now=self._now, wall_ms=self._wall_ms
+            work=claim.work, wait_s=claim.park_left_s(0.0), now=self._now, wall_ms=self._wall_ms
         )
         if turned is not None:
             return turned
@@ -391,7 +391,7 @@ class Book:
         """Nobody waits through a lock, or for an end of a park that is later than they can wait."""
         for waiter in tuple(account.waiters()):
             claim = waiter.claim
-            left_s = None if claim.timeout_s is None else claim.timeout_s - waiter.waited_s(self._now)
+            left_s = claim.park_left_s(waiter.waited_s(self._now))
             turned = account.regime.turned_away(work=claim.work, wait_s=left_s, now=self._now, wall_ms=self._wall_ms)
             if turned is not None:
                 self._turn_away(account, waiter, turned, actions)

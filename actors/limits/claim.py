@@ -39,6 +39,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: Priority
     timeout_s: float | None
     """Longest wait; None is without end."""
+    park_s: float | None = None
+    """Longest wait for the end of a park; None is as long as any other."""
     hold_s: float
     asked_at_ms: int
     """Unix time of the asking, for people; rules count in `now`."""
@@ -61,6 +63,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Else a busy stranger's agents would hold up the parent, whatever its own class, through its children.
         """
         return Priority.AGENT if self.waiting_above > 0 and self.priority in _BELOW_AGENT else self.priority
+
+    def park_left_s(self, waited_s: float) -> float | None:
+        """How much longer it would wait for the end of a park, having waited so long; None is without end."""
+        bounds = [self.park_s] if self.park_s is not None else []
+        if self.timeout_s is not None:
+            bounds.append(self.timeout_s - waited_s)
+        return min(bounds, default=None)
 
 
 @lru_cache(maxsize=1024)

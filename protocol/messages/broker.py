@@ -57,6 +57,9 @@ class Acquire(Wire, frozen=True, kw_only=True, tag="acquire"):
     priority: Priority = Priority.AGENT
     timeout_s: float | None = None
     """Longest wait from now; None is the provider's configured one."""
+    park_s: float | None = None
+    """How long the account may be parked before the call would rather be refused, for it can go elsewhere; None: for as
+    long as it can wait at all. Waiting for others' calls to end is not bound by it."""
     hold_s: float = 3600.0
     """The call's own deadline after the grant: a holder that is alive keeps the slot no longer than this."""
     accounted: bool = True

@@ -10,8 +10,9 @@ from ...protocol.errors import AskTimeout, RemoteError, UsageError
 from ...protocol.ids import BudgetKey
 from ...protocol.messages.broker import BudgetState, Unlock
 from ..config import load
+from ..config_composites import EVERYBODY
 from ..config_edit import Change, set_value
-from ..config_kinds import EVERYBODY, Value, read_plain, write_plain
+from ..config_kinds import Scalar, Value, read_plain, write_plain
 from ..quick import ask_broker
 from ..running import running_root
 from .budget_list import ASK_S, ask_budgets
@@ -78,7 +79,8 @@ def changed(before: Value, limit: str, model: str | None) -> Value:
 
     A model's limit of 0 takes its entry away. Raises `UsageError` for a model of a provider without a limit.
     """
-    counts = dict(before) if isinstance(before, dict) else {EVERYBODY: before}
+    assert not isinstance(before, list), "a limit is no list"
+    counts: dict[str, Scalar] = dict(before) if isinstance(before, dict) else {EVERYBODY: before}
     if model is not None and not counts[EVERYBODY]:
         raise UsageError("a model's limit stands inside its provider's, and that has none; set it first")
     if model == EVERYBODY:

@@ -14,12 +14,15 @@ from covey.protocol.peak_hours import PeakHours
 from covey.protocol.settings import (
     BudgetPeriod,
     BudgetSettings,
+    CallSettings,
     FleetSettings,
     LimitSettings,
+    ModelOverride,
     ModelSettings,
     Price,
     ProviderSettings,
     Settings,
+    TimeoutSettings,
     builtin_providers,
 )
 from covey.supervisor import config_docs
@@ -53,7 +56,8 @@ class TestDefaults:
 
     def test_the_table_and_the_settings_have_the_same_fields(self) -> None:
         elsewhere = {f"providers.<name>.{field}" for field in ("name", "model_limits", "priority_weights")}
-        elsewhere |= {"providers.<name>.prices", "providers.<name>.credits", "fleet.limits", "fleet.budget"}
+        elsewhere |= {f"providers.<name>.{section}" for section in ("prices", "credits", "models", "timeouts")}
+        elsewhere |= {"fleet.limits", "fleet.budget"}
         structs: dict[str, type[msgspec.Struct]] = {
             "providers.<name>": ProviderSettings,
             "model": ModelSettings,
@@ -62,6 +66,9 @@ class TestDefaults:
             "fleet.budget": BudgetSettings,
             "providers.<name>.prices.<model>": Price,
             "providers.<name>.credits.<model>": Price,
+            "providers.<name>.models.<model>": ModelOverride,
+            "providers.<name>.timeouts": TimeoutSettings,
+            "calls": CallSettings,
         }
         fields = {
             f"{section}.{field.name}"

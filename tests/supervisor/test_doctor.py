@@ -123,7 +123,7 @@ def test_a_url_of_z_ai_says_which_kind_of_account_is_meant(base_url: str, plan: 
         (ZAI_BASE_URL, Level.OK, None),
         (GENERAL, Level.WARN, "https://api.z.ai/api/coding/paas/v4"),
         ("https://api.z.ai/v1", Level.WARN, ZAI_BASE_URL),
-        ("https://api.z.ai/api/anthropic", Level.FAIL, ZAI_BASE_URL),
+        ("https://api.z.ai/api/anthropic", Level.OK, None),
     ],
 )
 def test_a_url_that_does_not_fit_comes_with_the_one_that_does(base_url: str, level: Level, to_do: str | None) -> None:

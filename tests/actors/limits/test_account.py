@@ -155,6 +155,34 @@ def test_a_used_up_window_parks_the_account_until_it_ends() -> None:
     assert desk.granted == ["a", "patient"]
 
 
+def test_whoever_can_go_elsewhere_does_not_wait_for_the_end_of_a_park_but_for_other_calls() -> None:
+    desk = Desk(limit=1)
+    desk.ask("a", "b")
+    desk.ask("flexible", park_s=60.0)
+    desk.wait(100.0)
+    desk.end("a")
+    assert "flexible" not in desk.refused
+
+    desk.end("b", FaultKind.QUOTA, code="1308", resets_at=desk.wall_ms / 1000 + HOUR)
+    desk.ask("late", park_s=60.0)
+    desk.ask("patient", park_s=2 * HOUR)
+
+    assert desk.refused["flexible"].reason is desk.refused["late"].reason is Refusal.PARKED
+    assert "patient" not in desk.refused
+
+
+def test_a_short_park_is_waited_for_by_all() -> None:
+    desk = Desk(limit=1)
+    desk.ask("a")
+    desk.ask("flexible", park_s=60.0)
+
+    desk.end("a", FaultKind.QUOTA, code="1308", resets_at=desk.wall_ms / 1000 + 30)
+
+    assert not desk.refused
+    desk.wait(31)
+    assert desk.granted == ["a", "flexible"]
+
+
 def test_a_reading_without_a_full_window_ends_a_park() -> None:
     desk = Desk(limit=1)
     desk.ask("a", "b")
