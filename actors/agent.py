@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import Final, assert_never
 
-import httpx
 import msgspec
 
+from ..protocol.affinity import session_affinity
 from ..protocol.dialects.base import Finish as FinishReason
-from ..protocol.errors import CapReached, CoveyError, UsageError
+from ..protocol.errors import CapReached, CoveyError
 from ..protocol.messages.fleet import AgentResult, AgentSpec, AgentState, AgentView
 from ..protocol.messages.ledger import (
     CallRecorded,
@@ -30,10 +30,11 @@ from ..protocol.messages.ledger import (
     TotalsQuery,
     TranscriptQuery,
 )
-from ..protocol.settings import ModelSettings, ProviderSettings
 from ..protocol.transcript import Message, Role, ToolCall
-from .calls.call import Caller, run_call
+from .calls.call import run_call
 from .calls.call_request import CallAnswered, CallRequest, CallUnanswered
+from .calls.caller import Caller
+from .calls.targets import Way, way_of
 from .conversation import Rules, step
 from .conversation_events import (
     Answered,
@@ -51,13 +52,11 @@ from .conversation_events import (
     ToolEnded,
 )
 from .equipment import equip
-from .prompt import request, system_prompt
+from .prompt import STATIC, request, system_prompt
 from .runtime.actor import LoopActor
-from .runtime.exits import ExitReason
 from .scribe import Scribe, insist
 from .surroundings import Surroundings
 from .tools.toolbox import Toolbox
-from .transport import open_client
 
 __all__ = ["Agent", "StopAgent", "Surroundings"]
 
@@ -84,7 +83,6 @@ class Agent(LoopActor):
         self._next: StartCall | RunTools | None = None
         self._finish: Finish | None = None
         self._toolbox = Toolbox(())
-        self._client: httpx.AsyncClient | None = None
         self._work: asyncio.Task[None] | None = None
         self._stopping: str | None = None
         self._delegations = 0
@@ -103,11 +101,6 @@ class Agent(LoopActor):
         if self._stopping is None and self._work is not None:
             self._stopping = message.reason
             self._work.cancel()
-
-    async def on_stop(self, reason: ExitReason) -> None:  # type: ignore[override]  # pykka's knows no reason
-        """Close what is open; the tasks are gone by now."""
-        if self._client is not None:
-            await self._client.aclose()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -158,13 +151,13 @@ class Agent(LoopActor):
     async def _turns(self) -> None:
         spec = self._spec
         await self._begin()
-        route = self._route() if self._finish is None else None
+        way = way_of(self._around.settings, spec.model) if self._finish is None else None
         while self._finish is None:
             await self._scribe.handed_over()
             match self._next:
                 case StartCall():
-                    assert route is not None, "a goal without an end needs a model"
-                    self._feed(await self._ask(*route))
+                    assert way is not None, "a goal without an end needs a model"
+                    self._feed(await self._ask(way))
                 case RunTools(calls=calls):
                     await self._run(calls)
                 case None:
@@ -223,31 +216,18 @@ class Agent(LoopActor):
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    def _route(self) -> tuple[ProviderSettings, ModelSettings]:
-        model = self._spec.model or self._around.settings.model
-        if model is None:
-            raise UsageError("no model is configured; set model.provider and model.name")
-        provider = self._around.settings.providers.get(model.provider)
-        if provider is None:
-            raise UsageError(f"there is no provider {model.provider!r}; add it under providers")
-        if provider.api_key_env and not self._around.environment.get(provider.api_key_env):
-            raise UsageError(f"{provider.api_key_env} is not set; provider {provider.name} needs its key there")
-        return provider, model
-
-    async def _ask(self, provider: ProviderSettings, model: ModelSettings) -> Event:
+    async def _ask(self, way: Way) -> Event:
         spec, around = self._spec, self._around
-        if self._client is None:
-            self._client = open_client(provider.base_url)
         prompt = system_prompt(spec, (tool.name for tool in self._toolbox.specs))
-        api_key = around.environment.get(provider.api_key_env) if provider.api_key_env else None
         outcome = await run_call(
             CallRequest(
-                provider=provider,
-                model=model.name,
+                targets=way.targets,
                 messages=(Message(role=Role.SYSTEM, content=prompt), *self._conversation.messages),
                 tools=self._toolbox.specs,
                 max_answer_tokens=spec.max_answer_tokens,
-                api_key=api_key,
+                effort=way.effort,
+                static_chars=len(STATIC),
+                affinity=session_affinity(spec.session),
                 session=spec.session,
                 agent=spec.agent,
                 parent_session=spec.parent_session,
@@ -259,19 +239,26 @@ class Agent(LoopActor):
             ),
             Caller(
                 slots=around.slots,
-                record=self._account,
-                client=self._client,
-                on_state=lambda state: self._show(state, waits_for=provider.name),
-                may_start=lambda: self._stopping is None,
-                on_quota_wanted=lambda budget: around.on_quota_wanted(budget, provider.base_url, api_key),
-                clocks=around.clocks,
-                patience=around.patience,
+                keys=around.keys,
+                clients=around.clients,
+                benches=around.benches,
+                unknowns=around.unknowns,
+                calls=around.settings.calls,
                 chance=around.chance,
+                record=self._account,
+                may_start=lambda: self._stopping is None,
+                on_state=lambda state, provider: self._show(state, waits_for=provider),
+                on_quota_wanted=around.on_quota_wanted,
             ),
         )
         match outcome:
             case CallAnswered(answer=answer):
-                return Answered(answer.text, answer.tool_calls, is_cut=answer.finish is FinishReason.LENGTH)
+                return Answered(
+                    answer.text,
+                    answer.tool_calls,
+                    is_cut=answer.finish is FinishReason.LENGTH,
+                    signed=answer.signed,
+                )
             case CallUnanswered(problem=problem, refusal=CapReached()):
                 return CapMet(problem)
             case CallUnanswered(problem=problem):

@@ -53,6 +53,17 @@ class HomeError(CoveyError):
         self.path, self.problem = path, problem
 
 
+class ConnectionSettingRefused(CoveyError):
+    """A setting of how providers are reached (a certificate, a proxy) cannot be used; nothing was connected.
+
+    `key` is the setting or the environment variable, `value` what it says (never with a password).
+    """
+
+    def __init__(self, key: str, value: str, problem: str) -> None:
+        super().__init__(f"{key}: {value}: {problem}")
+        self.key, self.value, self.problem = key, value, problem
+
+
 class SlotReused(CoveyError):
     """A slot handle was entered a second time; the first entry is not affected."""
 

@@ -70,6 +70,11 @@ def read_windows(body: bytes, *, status: int = 200) -> tuple[QuotaWindow, ...] |
     return tuple(_window(entry) for entry in entries[:MOST_WINDOWS] if isinstance(entry, dict))
 
 
+def is_key_refused(found: tuple[QuotaWindow, ...] | QuotaUnread) -> bool:
+    """Whether another key might be told more."""
+    return isinstance(found, QuotaUnread) and found.is_key_refused
+
+
 def full_windows(windows: Iterable[QuotaWindow]) -> tuple[QuotaWindow, ...]:
     """Those that refuse every call: one is enough, whatever the others say."""
     return tuple(one for one in windows if one.blocks and one.used_percent is not None and one.used_percent >= 100)

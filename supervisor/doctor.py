@@ -43,9 +43,11 @@ def look(home: Home, environ: Mapping[str, str], *, is_online: bool) -> Iterator
     if is_online and isinstance(accepted, Accepted):
         from .doctor_online import check_online
 
-        # Keys of the home and of commands are tried by `covey auth test`, one by one.
-        of_environment = [one for one in _used(accepted) if one.name not in stored and one.api_key_command is None]
-        yield from check_online(of_environment, environ)
+        if worst(findings) is Level.FAIL:
+            # No other key takes the place of those in a file that cannot be used: it might be another account's.
+            yield warn("online", "no provider was asked: see credentials above", "mend the file, then look again")
+        else:
+            yield from check_online(home, _used(accepted), settings.providers, environ)
 
 
 def worst(findings: list[Finding]) -> Level:

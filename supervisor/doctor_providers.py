@@ -91,6 +91,9 @@ def _check_key(
             yield ok(KEYS, f"{provider.name} needs no key")
         return
     key = environ.get(variable, "").strip()
+    if not key and at_root is not None and variable in at_root:
+        yield ok(KEYS, f"{provider.name}: the running fleet has {variable}, here it is not set")
+        return
     if not key:
         make = fail if is_default else warn
         to_do = f"`covey auth add {provider.name}`, or export {variable}=… where covey is started"

@@ -1,4 +1,4 @@
-"""Asking providers for their models: a small GET or two, with the provider's key, to the host that gets its calls.
+"""Reading providers' lists of models: a small GET or two for each, with its key, to the host that gets its calls.
 
 A provider that does not answer is a value; nothing here raises for what the other side does.
 """
@@ -8,59 +8,78 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
 
-from ..actors.ports import Keys
-from ..actors.quota_reading import Got, get
-from ..protocol.destination import url_of
-from ..protocol.dialects.anthropic import VERSION
+from ..actors.http.clients import Clients
+from ..actors.ports import Key, Keys
+from ..actors.quota_reading import Got
 from ..protocol.errors import NoKey
 from ..protocol.model_listing import Listed, Listing, Unlisted, read_listing, read_props, window_of
-from ..protocol.settings import Dialect, ProviderSettings
+from ..protocol.settings import ProviderSettings
 from .model_cache import Learned
+from .models_request import ask_models_at, models_url, server_root, without
 
-ASK_S: Final = 15.0
 MOST_BYTES: Final = 8_000_000
 """The largest known list has 1 MB."""
 
-_ENDPOINTS: Final = ("/chat/completions", "/messages", "/responses")
+_NO_KEY: Final = Key(secret=None, fingerprint=None, label="none")
 
 Ask: TypeAlias = Callable[[str], Awaitable[Got | str]]
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It wants another key, or one at all."""
+
+    status: int
+
+
 async def ask_all(providers: Sequence[ProviderSettings], keys: Keys) -> list[Learned | Unlisted]:
     """Ask all of them at once; what each said, in the same order."""
-    return await asyncio.gather(*(ask_models(provider, keys) for provider in providers))
-
-
-async def ask_models(provider: ProviderSettings, keys: Keys) -> Learned | Unlisted:
-    """What the provider says of its models now. Without a key it is asked all the same: many lists are public."""
+    clients = Clients()
     try:
-        secret = ((await keys.choose(provider)).secret or "").strip()
-        missing = None
+        return await asyncio.gather(*(ask_models(provider, keys, clients) for provider in providers))
+    finally:
+        await clients.close()
+
+
+async def ask_models(provider: ProviderSettings, keys: Keys, clients: Clients) -> Learned | Unlisted:
+    """What the provider says of its models now. Without a key it is asked all the same: many lists are public."""
+    key, missing = _NO_KEY, None
+    try:
+        key = await keys.choose(provider)
     except NoKey as error:
-        secret, missing = "", str(error)
-    if not (secret.isascii() and secret.isprintable()):
-        return Unlisted(problem="its key holds characters that no key has")
+        missing = str(error)
+    found = await _asked(provider, key, clients)
+    if isinstance(found, Refused) and (renewed := await keys.renew(provider, key)) is not None:
+        found = await _asked(provider, renewed, clients)
+    if isinstance(found, Listing):
+        return Learned(base_url=provider.base_url, learned_at_ms=time.time_ns() // 1_000_000, models=found.models)
+    if isinstance(found, Refused):
+        wants = "does not take the key" if key.secret else "wants a key"
+        found = Unlisted(problem=f"it {wants} (HTTP {found.status})")
+    return found if missing is None else Unlisted(problem=f"{found.problem} ({missing})")
+
+
+async def _asked(provider: ProviderSettings, key: Key, clients: Clients) -> Listing | Unlisted | Refused:
+    secret = (key.secret or "").strip()
 
     async def ask(url: str) -> Got | str:
-        return await get(url, headers=_headers(provider, secret), deadline_s=ASK_S, most_bytes=MOST_BYTES)
+        return await ask_models_at(clients, provider, url, secret, most_bytes=MOST_BYTES)
 
     found = await _listing(provider, ask)
-    if isinstance(found, Unlisted):
-        problem = found.problem.replace(secret, "[key]") if secret else found.problem
-        return Unlisted(problem=problem if missing is None else f"{problem} ({missing})")
-    return Learned(base_url=provider.base_url, learned_at_ms=time.time_ns() // 1_000_000, models=found.models)
+    return Unlisted(problem=without(found.problem, secret)) if isinstance(found, Unlisted) else found
 
 
-async def _listing(provider: ProviderSettings, ask: Ask) -> Listing | Unlisted:
+async def _listing(provider: ProviderSettings, ask: Ask) -> Listing | Unlisted | Refused:
     got = await ask(models_url(provider))
     if isinstance(got, str):
         return Unlisted(problem=got)
     if got.status in (401, 403):
-        return Unlisted(problem=f"it does not take the key (HTTP {got.status})")
+        return Refused(got.status)
     if got.status != 200:
         return Unlisted(problem=f"it has no list of models there (HTTP {got.status})")
     if len(got.body) >= MOST_BYTES:
@@ -79,7 +98,7 @@ async def _listing(provider: ProviderSettings, ask: Ask) -> Listing | Unlisted:
 
 async def _served_by_llama(found: Listing, provider: ProviderSettings, ask: Ask) -> Listing:
     """The list says what the model was trained with; a call has what the server was started with, by slots."""
-    got = await ask(f"{_root(provider)}/props")
+    got = await ask(f"{server_root(provider)}/props")
     size = read_props(got.body) if isinstance(got, Got) and got.status == 200 else None
     if size is None or len(found.models) != 1:
         return found
@@ -90,42 +109,10 @@ async def _served_by_llama(found: Listing, provider: ProviderSettings, ask: Ask)
 
 async def _served_by_lm_studio(found: Listing, provider: ProviderSettings, ask: Ask) -> Listing:
     """The list in OpenAI's shape has names alone; the server's own has the windows."""
-    got = await ask(f"{_root(provider)}/api/v0/models")
+    got = await ask(f"{server_root(provider)}/api/v0/models")
     own = read_listing(got.body) if isinstance(got, Got) and got.status == 200 else None
     if not isinstance(own, Listing):
         return found
     known = {one.name: one for one in own.models}
     models: tuple[Listed, ...] = tuple(known.get(one.name, one) for one in found.models)
     return msgspec.structs.replace(found, models=models)
-
-
-def models_url(provider: ProviderSettings) -> str:
-    """Where the provider lists its models."""
-    base = _base(provider)
-    if provider.dialect is Dialect.ANTHROPIC:
-        return f"{base.removesuffix('/v1')}/v1/models?limit=1000"
-    return f"{base}/models"
-
-
-def _base(provider: ProviderSettings) -> str:
-    base = url_of(provider.base_url).partition("?")[0].rstrip("/")
-    for endpoint in _ENDPOINTS:
-        base = base.removesuffix(endpoint)
-    return base
-
-
-def _root(provider: ProviderSettings) -> str:
-    return _base(provider).removesuffix("/v1")
-
-
-def _headers(provider: ProviderSettings, secret: str) -> dict[str, str]:
-    headers = {**provider.extra_headers, "accept": "application/json"}
-    if provider.dialect is Dialect.ANTHROPIC:
-        headers["anthropic-version"] = VERSION
-    if not secret:
-        return headers
-    if provider.dialect is Dialect.ANTHROPIC:
-        headers["x-api-key"] = secret
-        # As for calls: Anthropic itself takes this one for a login.
-        return headers if secret.startswith("sk-ant-") else {**headers, "authorization": f"Bearer {secret}"}
-    return {**headers, "authorization": f"Bearer {secret}"}

@@ -15,6 +15,7 @@ from ..protocol.frames import BodyDecoder
 from ..protocol.ids import Incarnation
 from ..protocol.messages.base import Failed, Wire
 from ..protocol.messages.broker import BrokerReply
+from ..protocol.messages.credentials import CredentialsReply
 from ..protocol.messages.fleet import RootReply
 from ..protocol.messages.ledger import LedgerReply
 from ..protocol.peer import Peer
@@ -32,6 +33,11 @@ def ask_root(sockets: str, message: Wire, *, timeout_s: float) -> Wire:
 def ask_broker(sockets: str, message: Wire, *, timeout_s: float) -> Wire:
     """The broker's answer, or that of its successor; raises `AskTimeout` or `RemoteError`."""
     return _ask(sockets, "broker", message, BrokerReply, timeout_s)
+
+
+def ask_credentials(sockets: str, message: Wire, *, timeout_s: float) -> Wire:
+    """The credentials' answer; they live beside the broker. Raises `AskTimeout` or `RemoteError`."""
+    return _ask(sockets, "broker", message, CredentialsReply, timeout_s)
 
 
 def ask_ledger(sockets: str, message: Wire, *, timeout_s: float) -> Wire:

@@ -14,16 +14,20 @@ from typing import Final
 
 import msgspec
 
-from ..actors.calls.call import Caller, run_call
+from ..actors.calls.benches import Benches
+from ..actors.calls.call import run_call
 from ..actors.calls.call_request import CallRequest
-from ..actors.calls.patience import Patience
+from ..actors.calls.caller import Caller
+from ..actors.calls.environment_keys import EnvironmentKeys
+from ..actors.calls.route import Target
+from ..actors.http.clients import Clients
 from ..actors.ports import Hold
-from ..actors.transport import open_client
 from ..protocol.frames import BodyDecoder
 from ..protocol.messages.broker import Acquire, BrokerReply, BrokerRequest, Unlimited
+from ..protocol.messages.credentials import CredentialsReply, CredentialsRequest
 from ..protocol.messages.fleet import RootReply, RootRequest, WorkerReply, WorkerRequest
 from ..protocol.messages.ledger import LedgerReply, LedgerRequest
-from ..protocol.settings import ProviderSettings
+from ..protocol.settings import CallSettings, ProviderSettings
 from ..protocol.transcript import Message, Role
 from ..storage.owners import me
 from .service import ServiceArguments
@@ -44,8 +48,8 @@ _CHUNKS: Final = (
 def rehearse() -> None:
     """Play it. Whatever goes wrong only costs the warmth."""
     for union in (
-        BrokerReply,
-        BrokerRequest,
+        BrokerReply | CredentialsReply,
+        BrokerRequest | CredentialsRequest,
         LedgerReply,
         LedgerRequest,
         RootReply,
@@ -64,16 +68,23 @@ def rehearse() -> None:
 async def _calls() -> None:
     provider = _Provider()
     base_url = await provider.open()
-    settings = ProviderSettings(name="rehearsal", base_url=base_url)
-    request = CallRequest(provider=settings, model="m", messages=(Message(role=Role.USER, content="hello"),))
-    client = open_client(base_url)
-    caller = Caller(slots=_NoBudget(), record=lambda _: None, client=client, patience=Patience(total_s=0.0))
+    target = Target(ProviderSettings(name="rehearsal", base_url=base_url), "m")
+    request = CallRequest(targets=(target,), messages=(Message(role=Role.USER, content="hello"),))
+    clients = Clients()
+    caller = Caller(
+        slots=_NoBudget(),
+        keys=EnvironmentKeys({}),
+        clients=clients,
+        benches=Benches(),
+        calls=CallSettings(retry_seconds=0.0),
+        record=lambda _: None,
+    )
     try:
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(TIMES):
                 await run_call(request, caller)
     finally:
-        await client.aclose()
+        await clients.close()
         await provider.close()
 
 

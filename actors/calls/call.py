@@ -1,177 +1,199 @@
-"""One provider call, from the wish to the outcome: slot, attempt, record, and again while that makes sense.
+"""One provider call, from the wish to the outcome: target, key, slot, attempt, and again while that makes sense.
 
-Each attempt is a call of its own: a new id, a new slot. Between attempts nothing is held, so a pause blocks nobody.
-The only place that retries. Where the destination has a budget, the broker is told how each attempt ended, and what
-is the account's trouble is its to time: the next attempt asks for its slot at once, and waits there.
+Each attempt is a call of its own: a new id, a new slot, rendered anew for its target. Between attempts nothing is held,
+so a pause blocks nobody. The only place that retries: where to is the rules' to say (`Route`), what to change in a
+request is `mended`'s. Where the destination has a budget, the broker is told how each attempt ended, and what is the
+account's trouble is its to time: the next attempt asks for its slot at once, and waits there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
+import logging
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+import time
+from typing import assert_never
 
-import httpx
-
-from ...protocol.advice import advice
-from ...protocol.destination import fingerprint
 from ...protocol.dialects.base import Answer
-from ...protocol.errors import CoveyError
+from ...protocol.errors import CoveyError, NoKey
 from ...protocol.faults import Fault
-from ...protocol.ids import BudgetKey, CallId
-from ...protocol.messages.broker import Acquire, Destination, Granted, Outcome
+from ...protocol.mending import Mends, mended
 from ...protocol.messages.fleet import AgentState
-from ...protocol.usage import Usage
-from ..ports import Slots
-from .call_request import (
-    DEFAULT_CLOCKS,
-    CallAnswered,
-    CallOutcome,
-    CallRequest,
-    CallUnanswered,
-    Clocks,
-    Record,
-    estimated_cost_usd,
-    estimated_tokens,
-)
-from .exchange import Exchange
-from .patience import DEFAULT_PATIENCE, Patience, Strain, pause_s
+from ...storage.logs import log_event
+from ..ports import Key
+from .attempt import Attempt, Ended, NoSlot
+from .call_request import BeganAgain, CallAnswered, CallOutcome, CallRequest, CallUnanswered
+from .caller import Caller
+from .endings import problem, words
+from .patience import patience_for
+from .route import Again, End, Instant, Next, Rotate, Route, Step, Target
 
-NOTHING: Final = Usage(input=0, output=0)
-"""What a refused call has used."""
+__all__ = ["Caller", "run_call"]
 
-
-class _NoSlot(Exception):
-    """The broker's no, on its way out of `_attempt`."""
-
-    def __init__(self, error: CoveyError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class _Cut(Exception):
-    """The exchange ended without an answer of the provider: leaving the slot by this says that it was cut."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """What the calls of one agent go through; `client` and the rest stay the caller's own."""
-
-    slots: Slots
-    record: Record
-    client: httpx.AsyncClient
-    on_state: Callable[[AgentState], None] = lambda _: None
-    """Told `waiting` and `calling`, in the loop turn in which it becomes so."""
-    may_start: Callable[[], bool] = lambda: True
-    """Asked last thing before a request goes out; False counts as a cancel."""
-    on_quota_wanted: Callable[[BudgetKey], None] = lambda _: None
-    """Told at the end of a call that the broker wishes for the account's quota; must not wait."""
-    clocks: Clocks = DEFAULT_CLOCKS
-    patience: Patience = DEFAULT_PATIENCE
-    chance: Callable[[], float] = random.random
+log = logging.getLogger(__name__)
 
 
 async def run_call(request: CallRequest, caller: Caller) -> CallOutcome:
-    """Ask the model until it has answered, nobody can help, or patience ends.
+    """Ask the model until it, or one of those behind it, has answered, nobody can help, or patience ends.
 
     Every attempt that reached out is recorded once. Cancelled, it closes the connection, then gives the slot back. A
-    local refusal (no slot in time, a full queue) ends the call: waiting in the queue was the patience.
+    local refusal (no slot in time, a full queue) is not repeated: waiting in the queue was the patience.
     """
-    if request.api_key and not (request.api_key.isascii() and request.api_key.isprintable()):
-        return CallUnanswered(f"the key of provider {request.provider.name} holds characters that no key has")
-    work, strain = f"work_{secrets.token_hex(8)}", Strain()
-    while True:
+    return await _Call(request, caller).run()
+
+
+class _Call:
+    """One call under way; owned by its task."""
+
+    def __init__(self, request: CallRequest, caller: Caller) -> None:
+        self._request, self._caller = request, caller
+        self._route = Route(request.targets, benches=caller.benches, patience=patience_for(caller.calls))
+        self._now = asyncio.get_running_loop().time
+        self._work = f"work_{secrets.token_hex(8)}"
+        self._key: Key | None = None
+        self._last_key: Key | None = None
+        self._mends: Mends | None = None
+        self._number = 0
+        self._partial = ""
+        self._is_shown = False
+
+    async def run(self) -> CallOutcome:
+        step: Step = self._route.begin()
+        while not isinstance(step, End):
+            did = await self._prepare(step) or await self._attempt()
+            if isinstance(did, Answer):
+                return CallAnswered(did)
+            step = did
+        return self._unanswered(step.cause)
+
+    # --- before an attempt -------------------------------------------------------------------------------------------
+
+    async def _prepare(self, step: Again | Rotate | Next) -> Step | None:
+        """Do what `step` says, and have a key; None: go ahead."""
+        provider = self._route.target.provider
+        match step:
+            case Again(pause_s=pause_s):
+                await self._pause(pause_s)
+                if self._key is not None:
+                    return None
+            case Next(pause_s=pause_s):
+                self._say_where()
+                self._key = self._last_key = self._mends = None
+                await self._pause(pause_s)
+            case Rotate():
+                old, self._last_key = self._key, self._key
+                self._key = await self._replaced(step)
+                if self._key is not None and old is not None and self._key.fingerprint == old.fingerprint:
+                    self._route.renewed()
+                    return None
+            case _:
+                assert_never(step)
+        if self._key is None:
+            try:
+                self._key = _usable(await self._caller.keys.choose(provider, avoid=self._route.avoid), provider.name)
+            except NoKey as error:
+                then = self._route.refused(error, self._instant())
+                if isinstance(then, Again):
+                    self._key = self._last_key  # the one that was to be replaced; it may be good again after a pause
+                return then
+        return self._route.chose(self._key.fingerprint, self._instant())
+
+    async def _replaced(self, step: Rotate) -> Key | None:
+        """The key that took the place of ours already, if there is one; else others are told what is wrong with it."""
+        keys, provider, key = self._caller.keys, self._route.target.provider, self._key
+        assert key is not None, "what there is of a key is replaced"
+        renewed = await keys.renew(provider, key) if step.renew else None
+        if renewed is None and step.fault is not None:
+            keys.trouble(provider, key, step.fault)
+        return renewed
+
+    async def _pause(self, pause_s: float) -> None:
+        if pause_s > 0:
+            self._caller.on_state(AgentState.WAITING, self._route.target.provider.name)
+            await asyncio.sleep(pause_s)
+            self._route.paused(pause_s)
+
+    # --- an attempt --------------------------------------------------------------------------------------------------
+
+    async def _attempt(self) -> Answer | Step:
+        route, caller = self._route, self._caller
+        closed = caller.benches.closed(route.backend, self._now())
+        if closed is not None:
+            return route.failed(closed, 0.0, self._instant())
+        if self._is_shown and caller.on_event is not None:
+            self._is_shown = False
+            caller.on_event(BeganAgain())
+        self._number += 1
+        mends = self._mends if self._mends is not None else caller.benches.mends_for(route.backend)
+        assert self._key is not None, "it was chosen"
+        attempt = Attempt(
+            request=self._request,
+            target=route.target,
+            key=self._key,
+            backend=route.backend,
+            mends=mends,
+            work=self._work,
+            number=self._number,
+            left_s=route.left_s,
+            park_s=route.park_wait_s(self._now()),
+        )
         try:
-            end = await _attempt(request, caller, work, strain.attempts + 1)
-        except _NoSlot as refused:
-            return CallUnanswered(str(refused), refusal=refused.error)
-        if isinstance(end.what, Answer):
-            return CallAnswered(end.what)
-        strain = strain.after(end.what, end.took_s)
-        pause = pause_s(end.what, strain, caller.patience, chance=caller.chance(), is_brokered=end.is_brokered)
-        if pause is None:
-            return CallUnanswered(_problem(end.what, request, strain), end.what)
-        if pause > 0:
-            caller.on_state(AgentState.WAITING)
-            await asyncio.sleep(pause)
-            strain = strain.paused(pause)
+            ended = await attempt.run(caller)
+        except NoSlot as refused:
+            return route.refused(refused.error, self._instant())
+        if isinstance(ended.what, Answer):
+            route.answered()
+            caller.benches.remember(route.backend, mends)
+            return ended.what
+        return self._failed(ended, ended.what, mends)
+
+    def _failed(self, ended: Ended, fault: Fault, mends: Mends) -> Step:
+        route = self._route
+        self._partial, self._is_shown = ended.partial, ended.has_output
+        self._caller.unknowns.met(fault, route.target)
+        better = mended(fault, mends, max_tokens=ended.max_tokens)
+        if better is not None and better != mends:
+            self._mends = better
+            route.mended(ended.took_s)
+            return Again(0.0)
+        return route.failed(fault, ended.took_s, self._instant(), is_brokered=ended.is_brokered)
+
+    def _instant(self) -> Instant:
+        return Instant(self._now(), time.time(), self._caller.chance())
+
+    # --- what others hear --------------------------------------------------------------------------------------------
+
+    def _say_where(self) -> None:
+        """Log that the call goes on to another target, and why."""
+        if not self._route.trail:
+            return
+        left, cause = self._route.trail[-1]
+        log_event(
+            log,
+            "call_failed_over",
+            level=logging.WARNING,
+            **{"from": _name(left)},
+            to=_name(self._route.target),
+            because=words(cause),
+            session=self._request.session,
+        )
+
+    def _unanswered(self, cause: Fault | CoveyError) -> CallUnanswered:
+        route = self._route
+        return CallUnanswered(
+            problem(cause, route.target, route.trail, attempts=route.attempts),
+            fault=cause if isinstance(cause, Fault) else None,
+            refusal=cause if isinstance(cause, CoveyError) else None,
+            partial=self._partial,
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """How an attempt ended; `is_brokered`: the broker knows, and says when the account may be asked again."""
-
-    what: Answer | Fault
-    took_s: float
-    is_brokered: bool
+def _usable(key: Key, provider: str) -> Key:
+    """The key, if it can stand in a header."""
+    if key.secret is not None and not (key.secret.isascii() and key.secret.isprintable()):
+        raise NoKey(provider, "the one there is holds characters that no key has")
+    return key
 
 
-async def _attempt(request: CallRequest, caller: Caller, work: str, attempt: int) -> _End:
-    """One exchange under a slot of its own; raises `_NoSlot`."""
-    call = CallId(f"call_{secrets.token_hex(8)}")
-    end: _End | None = None
-    caller.on_state(AgentState.WAITING)
-    try:
-        async with caller.slots.slot(_acquire(call, request, caller.clocks, work, attempt)) as hold:
-            if not caller.may_start():
-                raise asyncio.CancelledError("stopped before the call began")
-            caller.on_state(AgentState.CALLING)
-            grant = hold.grant if isinstance(hold.grant, Granted) else None
-            exchange = Exchange(
-                call,
-                request,
-                client=caller.client,
-                record=caller.record,
-                clocks=caller.clocks,
-                waited_s=grant.waited_s if grant else None,
-                on_output=hold.on_answer,
-            )
-            what = await exchange.run()
-            end = _End(what, exchange.took_s, is_brokered=grant is not None)
-            if grant is not None and grant.wants_quota:
-                caller.on_quota_wanted(grant.budget)
-            hold.outcome = Outcome(
-                fault=what if isinstance(what, Fault) else None,
-                usage=NOTHING if exchange.was_refused else exchange.usage,
-            )
-            if isinstance(what, Fault) and what.status is None:
-                raise _Cut
-    except _Cut:
-        assert end is not None, "it is raised after the end"
-    except CoveyError as refused:
-        if end is None:
-            raise _NoSlot(refused) from refused
-    assert end is not None, "an exchange ends with an answer or a fault"
-    return end  # also when only giving the slot back failed: what was answered stands
-
-
-def _acquire(call: CallId, request: CallRequest, clocks: Clocks, work: str, attempt: int) -> Acquire:
-    return Acquire(
-        call=call,
-        work=work,
-        attempt=attempt,
-        waiting_above=request.waiting_above,
-        estimated_tokens=estimated_tokens(request),
-        estimated_cost_usd=estimated_cost_usd(request),
-        cap=request.cap,
-        destination=Destination(
-            base_url=request.provider.base_url,
-            credential=fingerprint(request.api_key),
-            provider=request.provider.name,
-        ),
-        model=request.model,
-        session=request.session,
-        agent=request.agent,
-        tree=request.tree,
-        priority=request.priority,
-        hold_s=clocks.hold_s,
-    )
-
-
-def _problem(fault: Fault, request: CallRequest, strain: Strain) -> str:
-    tries = f" (after {strain.attempts} attempts)" if strain.attempts > 1 else ""
-    hint = advice(fault, request.provider.base_url)
-    return fault.summary + tries + (f"; {hint}" if hint else "")
+def _name(target: Target) -> str:
+    return f"{target.provider.name}/{target.model}"

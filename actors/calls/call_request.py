@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from ...protocol.dialects.base import Answer, ToolSpec
+from ...protocol.dialects.ask import Ask, Choice, NamedTool
+from ...protocol.dialects.base import Answer, StreamEvent, ToolSpec
 from ...protocol.errors import CoveyError
 from ...protocol.faults import Fault
 from ...protocol.ids import AgentId, SessionId
 from ...protocol.messages.broker import Priority
 from ...protocol.messages.ledger import CallRecorded
 from ...protocol.prices import estimate_usd, price_of
-from ...protocol.settings import ProviderSettings
+from ...protocol.settings import Effort
 from ...protocol.transcript import Message
+from .route import Target
 
 Record = Callable[[CallRecorded], None]
 """Takes the account of a call; must neither wait nor refuse."""
-
-
-class Clocks(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a provider may be silent. Waiting for a slot is no silence of the provider and is not in here."""
-
-    headers_s: float = 600.0
-    """From the request to the answer's head; reasoning models think for minutes before it."""
-    chunk_s: float = 300.0
-    """Between two pieces of the answer; a keep-alive counts as one."""
-    content_s: float = 600.0
-    """Between two pieces that say something: keep-alives alone do not make an answer."""
-    total_s: float = 1800.0
-    """From the request to the answer's end."""
-    refusal_s: float = 10.0
-    """For the body of an error answer."""
-    drain_s: float = 0.25
-    """For what follows a complete answer, so that the connection can be used again."""
-
-    @property
-    def hold_s(self) -> float:
-        """How long the slot may be held: longer than any call, so that it never ends under a running one."""
-        return self.total_s + self.refusal_s + self.drain_s + 60.0
-
-
-DEFAULT_CLOCKS: Final = Clocks()
 
 BYTES_PER_TOKEN: Final = 4
 ANSWER_TOKENS: Final = 1024
@@ -53,16 +30,19 @@ ANSWER_TOKENS: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRequest:
-    """One question to a model, for whom, and at whose expense."""
+    """One question to a model, for whom, and at whose expense. The question is in the words of `Ask`."""
 
-    provider: ProviderSettings
-    model: str
+    targets: tuple[Target, ...]
+    """Who is asked: the first, and the next only where the one before cannot answer."""
     messages: tuple[Message, ...]
-    """As they are kept: they are repaired on the way out."""
     tools: tuple[ToolSpec, ...] = ()
+    tool_choice: Choice | NamedTool = Choice.AUTO
     max_answer_tokens: int | None = None
     """Where the provider is to cut the answer; None leaves it to the provider."""
-    api_key: str | None = field(default=None, repr=False)
+    effort: Effort | None = None
+    static_chars: int = 0
+    turn_chars: int = 0
+    affinity: str | None = None
     session: SessionId | None = None
     agent: AgentId | None = None
     parent_session: SessionId | None = None
@@ -76,6 +56,28 @@ class CallRequest:
     cap: str | None = None
     """The cap it spends from, beside the fleet's own."""
 
+    def ask(self, model: str) -> Ask:
+        """The question to one model."""
+        return Ask(
+            model=model,
+            messages=self.messages,
+            tools=self.tools,
+            tool_choice=self.tool_choice,
+            max_tokens=self.max_answer_tokens,
+            effort=self.effort,
+            static_chars=self.static_chars,
+            turn_chars=self.turn_chars,
+            affinity=self.affinity,
+        )
+
+
+class BeganAgain(msgspec.Struct, frozen=True):
+    """What was shown of the answer so far is void: the question is asked once more."""
+
+
+CallEvent = StreamEvent | BeganAgain
+"""What there is to show of a call while it runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallAnswered:
@@ -86,12 +88,14 @@ class CallAnswered:
 
 @dataclass(frozen=True, slots=True)
 class CallUnanswered:
-    """There is no answer: `fault` says what the provider did; None that it was not contacted, and `refusal` who said
-    no, if the broker did."""
+    """There is no answer: `fault` says what the last provider did; None that it was not contacted, and `refusal` who
+    said no, if it was somebody here."""
 
     problem: str
     fault: Fault | None = None
     refusal: CoveyError | None = None
+    partial: str = ""
+    """What had come of the last attempt's answer: a piece, for people to see and nobody to build on."""
 
 
 CallOutcome = CallAnswered | CallUnanswered
@@ -108,8 +112,10 @@ def estimated_tokens(request: CallRequest) -> int:
     return sent // BYTES_PER_TOKEN + (request.max_answer_tokens or ANSWER_TOKENS)
 
 
-def estimated_cost_usd(request: CallRequest) -> float | None:
-    """About what the call will cost; None where the configuration says no price."""
+def estimated_cost_usd(request: CallRequest, target: Target, tokens: int) -> float | None:
+    """About what `tokens` of an estimate cost at `target`; None where the configuration says no price."""
+    price = price_of(target.provider.prices, target.model)
+    if price is None:
+        return None
     answer = request.max_answer_tokens or ANSWER_TOKENS
-    price = price_of(request.provider.prices, request.model)
-    return estimate_usd(estimated_tokens(request) - answer, answer, price)
+    return estimate_usd(tokens - answer, answer, price)

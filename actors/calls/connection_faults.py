@@ -25,6 +25,10 @@ def _kind(error: Exception, *, in_body: bool) -> FaultKind:
     match error:
         case httpx.UnsupportedProtocol() | httpx.InvalidURL():
             return FaultKind.NOT_FOUND
+        case httpx.PoolTimeout():
+            return FaultKind.NOT_SENT
+        case httpx.LocalProtocolError():  # a header that none can be made of
+            return FaultKind.BAD_REQUEST
         case httpx.DecodingError():
             return FaultKind.INVALID_RESPONSE
         case _ if in_body:

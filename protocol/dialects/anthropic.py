@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
 
 from ..mending import NO_MENDS, Mends
 from ..settings import Dialect
-from ..transcript import Message, Role
+from ..transcript import Role
 from .anthropic_blocks import WORDLESS, Text, Turn, is_thinking_refused, marked_turns, turns_of
 from .anthropic_reader import AnthropicReader
 from .ask import Ask, Choice, Layout, NamedTool, Rendered, Thinking, Traits
-from .base import NO_NAMES, ToolSpec
+from .base import NO_NAMES
 from .draft import MARKS, Draft, Mark, draft_of
 from .history import split
 from .posting import all_headers, cache_fields, endpoint_at, json_headers, with_fields
@@ -61,19 +61,6 @@ class AnthropicMessages:
         headers["x-api-key"] = key
         # Z.AI takes either, some gateways only the second; Anthropic takes that for a login and not for a key.
         return headers if key.startswith(_OWN_KEY) else {**headers, "authorization": f"Bearer {key}"}
-
-    def request_body(
-        self,
-        *,
-        model: str,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),
-        stream: bool = True,
-        max_tokens: int | None = None,
-    ) -> bytes:
-        """The request as JSON, for a target without traits."""
-        ask = Ask(model=model, messages=tuple(messages), tools=tuple(tools), stream=stream, max_tokens=max_tokens)
-        return self.render(ask, Traits(), base_url="", api_key=None).body
 
     def reader(
         self, names: Mapping[str, str] = NO_NAMES, *, model: str = "", reasoning_as_text: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -125,18 +125,6 @@ class WireDialect(Protocol):
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         """The headers of a request, names in lower case."""
-        ...
-
-    def request_body(
-        self,
-        *,
-        model: str,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),
-        stream: bool = True,
-        max_tokens: int | None = None,
-    ) -> bytes:
-        """The request as JSON. The history is sent repaired (`transcript.repair`)."""
         ...
 
     def reader(

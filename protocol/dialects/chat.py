@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -45,19 +45,6 @@ class ChatCompletions:
     def headers(self, api_key: str | None) -> dict[str, str]:
         """The headers of a request; none for authorisation without a key."""
         return bearer_headers(api_key)
-
-    def request_body(
-        self,
-        *,
-        model: str,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),
-        stream: bool = True,
-        max_tokens: int | None = None,
-    ) -> bytes:
-        """The request as JSON, for a target without traits."""
-        ask = Ask(model=model, messages=tuple(messages), tools=tuple(tools), stream=stream, max_tokens=max_tokens)
-        return self.render(ask, Traits(), base_url="", api_key=None).body
 
     def reader(
         self, names: Mapping[str, str] = NO_NAMES, *, model: str = "", reasoning_as_text: bool = False

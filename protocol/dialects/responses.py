@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -11,7 +11,7 @@ from ..mending import NO_MENDS, Mend, Mends
 from ..settings import Dialect
 from ..transcript import Message, Role
 from .ask import Ask, Choice, Layout, NamedTool, Rendered, Thinking, Traits
-from .base import NO_NAMES, ToolSpec
+from .base import NO_NAMES
 from .draft import Draft, draft_of
 from .history import split
 from .posting import all_headers, bearer_headers, cache_fields, endpoint_at, with_fields
@@ -48,19 +48,6 @@ class Responses:
     def headers(self, api_key: str | None) -> dict[str, str]:
         """The headers of a request; none for authorisation without a key."""
         return bearer_headers(api_key)
-
-    def request_body(
-        self,
-        *,
-        model: str,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),
-        stream: bool = True,
-        max_tokens: int | None = None,
-    ) -> bytes:
-        """The request as JSON, for a target without traits."""
-        ask = Ask(model=model, messages=tuple(messages), tools=tuple(tools), stream=stream, max_tokens=max_tokens)
-        return self.render(ask, Traits(), base_url="", api_key=None).body
 
     def reader(
         self, names: Mapping[str, str] = NO_NAMES, *, model: str = "", reasoning_as_text: bool = False

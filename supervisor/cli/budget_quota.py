@@ -9,18 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...actors.http.clients import Clients
+from ...actors.ports import Key
 from ...actors.quota_reading import read_quota
-from ...protocol.destination import budget_key, fingerprint, provider_for
+from ...protocol.destination import budget_key, provider_for
 from ...protocol.errors import CoveyError, UsageError
 from ...protocol.ids import BudgetKey
 from ...protocol.messages.broker import Destination, ProviderLimit, QuotaSeen, QuotaWindow
-from ...protocol.quota import QuotaUnread, full_windows, reads_quota
+from ...protocol.quota import QuotaUnread, full_windows, is_key_refused, reads_quota
+from ..command_keys import CommandKeys, Unfetched, command_keys
 from ..config import load
 from ..quick import ask_broker
 from ..running import running_root
 from .budget_list import ASK_S
 from .budget_words import printable, quota_words
-from .output import console, print_json, table
+from .output import console, print_json, table, warn
 
 if TYPE_CHECKING:
     from ...protocol.settings import ProviderSettings
@@ -29,11 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whose quota is read."""
+    """Whose quota is read: one account for each key."""
 
-    provider: str
-    base_url: str
-    api_key: str
+    provider: ProviderSettings
+    key: Key | Unfetched
     budget: BudgetKey | None
     """None for an account whose calls nobody counts."""
 
@@ -49,11 +51,11 @@ class Reading:
 
 def quota(home: Home, provider: str | None, *, as_json: bool) -> int:
     """Read and show; exit code 1 if an account could not be read."""
-    accounts = accounts_of(load(home.config).settings.providers, provider, os.environ)
-    found = asyncio.run(_read(accounts))
+    providers = load(home.config).settings.providers
+    asked = asked_providers(providers, provider)
     readings = [
-        Reading(account, windows, _tell(home, account, windows))
-        for account, windows in zip(accounts, found, strict=True)
+        Reading(account, found, _tell(home, account, found))
+        for account, found in asyncio.run(_read_all(home, providers, asked))
     ]
     if as_json:
         print_json({"accounts": [_as_json(reading) for reading in readings]})
@@ -63,40 +65,63 @@ def quota(home: Home, provider: str | None, *, as_json: bool) -> int:
     return 1 if any(isinstance(reading.found, QuotaUnread) for reading in readings) else 0
 
 
-def accounts_of(
-    providers: Mapping[str, ProviderSettings], name: str | None, environ: Mapping[str, str]
-) -> list[Account]:
-    """The account of the provider `name`, or all that can be read and have a key; raises `UsageError` without any."""
+def asked_providers(providers: Mapping[str, ProviderSettings], name: str | None) -> list[ProviderSettings]:
+    """The provider `name`, or all whose quota can be read; raises `UsageError` where there is none."""
     if name is not None and name not in providers:
         raise UsageError(f"there is no provider {name}; valid: {', '.join(providers)}")
     asked = [one for one in providers.values() if one.name == name or (name is None and _has_quota(one))]
-    keyed = [(one, key) for one in asked if (key := environ.get(one.api_key_env or "", "").strip())]
-    if not keyed:
-        variables = ", ".join(sorted({one.api_key_env for one in asked if one.api_key_env}))
-        if variables:
-            raise UsageError(f"no key to read a quota with; set {variables}")
-        raise UsageError(f"no key to read a quota with; give {name or 'a provider at Z.AI'} an api_key_env")
-    limits = [
-        ProviderLimit(provider=one.name, base_url=one.base_url, max_concurrent=one.max_concurrent)
-        for one in providers.values()
-        if one.max_concurrent
-    ]
-    return [_account(one, key, limits) for one, key in keyed]
+    if not asked:
+        raise UsageError("no provider is known to have a quota; name one to ask it all the same")
+    return asked
 
 
 def _has_quota(provider: ProviderSettings) -> bool:
     return reads_quota(provider.base_url, provider.name) or bool(provider.quota_poll_seconds)
 
 
-def _account(provider: ProviderSettings, key: str, limits: list[ProviderLimit]) -> Account:
-    credential = fingerprint(key)
-    destination = Destination(base_url=provider.base_url, credential=credential, provider=provider.name)
+async def _read_all(
+    home: Home, providers: Mapping[str, ProviderSettings], asked: list[ProviderSettings]
+) -> list[tuple[Account, tuple[QuotaWindow, ...] | QuotaUnread]]:
+    async with command_keys(home, providers, os.environ, warn=lambda text: warn([text])) as keys:
+        accounts = await _accounts(keys, providers, asked)
+        clients = Clients()
+        try:
+            found = await asyncio.gather(*(_read(keys, clients, account) for account in accounts))
+        finally:
+            await clients.close()
+    return list(zip(accounts, found, strict=True))
+
+
+async def _accounts(
+    keys: CommandKeys, providers: Mapping[str, ProviderSettings], asked: list[ProviderSettings]
+) -> list[Account]:
+    """The account of each key. Those that rest are read too: a quota that is used up is why they do."""
+    limits = [
+        ProviderLimit(provider=one.name, base_url=one.base_url, max_concurrent=one.max_concurrent)
+        for one in providers.values()
+        if one.max_concurrent
+    ]
+    accounts = [_account(one, key, limits) for one in asked for key in await keys.every(one)]
+    if not accounts:
+        raise UsageError(f"no key to read a quota with: {'; '.join(keys.why_none(one) for one in asked)}")
+    return accounts
+
+
+def _account(provider: ProviderSettings, key: Key | Unfetched, limits: list[ProviderLimit]) -> Account:
+    destination = Destination(base_url=provider.base_url, credential=key.fingerprint, provider=provider.name)
     owner = provider_for(destination, limits)
-    return Account(provider.name, provider.base_url, key, budget_key(owner, credential) if owner else None)
+    return Account(provider, key, budget_key(owner, key.fingerprint) if owner else None)
 
 
-async def _read(accounts: list[Account]) -> list[tuple[QuotaWindow, ...] | QuotaUnread]:
-    return await asyncio.gather(*(read_quota(account.base_url, account.api_key) for account in accounts))
+async def _read(keys: CommandKeys, clients: Clients, account: Account) -> tuple[QuotaWindow, ...] | QuotaUnread:
+    provider, key = account.provider, account.key
+    if isinstance(key, Unfetched):
+        return QuotaUnread(problem=f"its key is not to be had: {key.reason}")
+
+    async def read(secret: str) -> tuple[QuotaWindow, ...] | QuotaUnread:
+        return await read_quota(clients, provider, secret)
+
+    return await keys.asked(provider, key, read, is_refused=is_key_refused)
 
 
 def _tell(home: Home, account: Account, found: tuple[QuotaWindow, ...] | QuotaUnread) -> bool | None:
@@ -116,7 +141,8 @@ def _as_json(reading: Reading) -> dict[str, object]:
     found = reading.found
     windows = () if isinstance(found, QuotaUnread) else found
     return {
-        "provider": reading.account.provider,
+        "provider": reading.account.provider.name,
+        "key": reading.account.key.label,
         "budget": reading.account.budget,
         "windows": [window_json(window) for window in windows],
         "is_blocked": None if isinstance(found, QuotaUnread) else bool(full_windows(windows)),
@@ -129,7 +155,8 @@ def _show(reading: Reading) -> None:
     from rich.text import Text
 
     out, now = console(), time.time()
-    head = f"{reading.account.provider} ({reading.account.budget or 'no budget'})"
+    account = reading.account
+    head = f"{account.provider.name}, {account.key.label} ({account.budget or 'no budget'})"
     if isinstance(reading.found, QuotaUnread):
         out.print(Text(f"{head}: {printable(reading.found.problem)}", style="red"))
         return

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_home(parser)
     add_json(parser)
     parser.add_argument(
-        "--online", action="store_true", help="ask each provider that has a key one small question, too"
+        "--online", action="store_true", help="ask each provider one small question with each of its keys, too"
     )
 
 

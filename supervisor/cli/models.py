@@ -12,6 +12,7 @@ from ..home import Home
 from .common import add_home, add_json
 
 if TYPE_CHECKING:
+    from ...protocol.model_listing import Unlisted
     from ...protocol.settings import ProviderSettings, Settings
     from ..model_cache import Learned
     from .models_words import Shown
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     home = Home.locate(args.home)
     settings = load(home.config).settings
     providers = _chosen(settings, args.provider)
-    problems = _refresh(home, providers) if args.refresh else {}
+    problems = _refresh(home, settings, providers) if args.refresh else {}
     shown = [_shown(home, settings, provider, problems.get(provider.name)) for provider in providers]
     if args.json:
         from .models_json import as_json
@@ -57,15 +58,13 @@ def _chosen(settings: Settings, name: str | None) -> list[ProviderSettings]:
     return [settings.providers[name]]
 
 
-def _refresh(home: Home, providers: list[ProviderSettings]) -> dict[str, str]:
-    """Ask all of them and keep what they say; why some did not, by name."""
-    from ...actors.calls.environment_keys import EnvironmentKeys
+def _refresh(home: Home, settings: Settings, providers: list[ProviderSettings]) -> dict[str, str]:
+    """Ask all of them and keep what they say; why some did not, by name. Raises `CredentialProblem`."""
     from ...protocol.model_listing import Unlisted
     from ..model_cache import keep_learned
-    from ..model_refresh import ask_all
 
     problems: dict[str, str] = {}
-    answers = asyncio.run(ask_all(providers, EnvironmentKeys(os.environ)))
+    answers = asyncio.run(_ask(home, settings, providers))
     for provider, found in zip(providers, answers, strict=True):
         if isinstance(found, Unlisted):
             problems[provider.name] = found.problem
@@ -74,9 +73,18 @@ def _refresh(home: Home, providers: list[ProviderSettings]) -> dict[str, str]:
     return problems
 
 
+async def _ask(home: Home, settings: Settings, providers: list[ProviderSettings]) -> list[Learned | Unlisted]:
+    from ..command_keys import command_keys
+    from ..model_refresh import ask_all
+    from .output import warn
+
+    async with command_keys(home, settings.providers, os.environ, warn=lambda text: warn([text])) as keys:
+        return await ask_all(providers, keys)
+
+
 def _shown(home: Home, settings: Settings, provider: ProviderSettings, problem: str | None) -> Shown:
     from ..model_lines import model_lines
-    from ..model_refresh import models_url
+    from ..models_request import models_url
     from .models_words import Shown
 
     learned = _learned(home, provider)

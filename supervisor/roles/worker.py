@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ...actors.agent import Agent, StopAgent, Surroundings
+from ...actors.calls.benches import Benches
+from ...actors.http.clients import Clients
 from ...actors.ports import Request
 from ...actors.quota_reading import QuotaReader
 from ...actors.runtime.ref import ActorDown, ActorRef, Down
@@ -16,6 +19,7 @@ from ...protocol.errors import CoveyError
 from ...protocol.ids import AgentId
 from ...protocol.messages.base import Done, Failed
 from ...protocol.messages.broker import BrokerReply
+from ...protocol.messages.credentials import CredentialsReply
 from ...protocol.messages.fleet import (
     AgentFinished,
     AgentResult,
@@ -31,11 +35,15 @@ from ...storage.outbox import Outbox
 from ..config import Accepted
 from ..config_watch import ConfigWatch, following
 from ..family import Family
+from ..keys_port import FleetKeys
+from ..model_cache import with_learned
 from ..records import Records
 from ..service import Service, run_service
 from ..slots import Slots
 from ..zygote_wire import SpawnArguments
 
+GC_OBJECTS: Final = 10_000
+"""New objects before the collector looks at the youngest; with the usual 700 it is at it all the time."""
 STOP_AGENT_S = 10.0
 DRAIN_S = 4.0
 
@@ -67,21 +75,28 @@ class Worker:
         service = self._service
         outbox = Outbox(service.home.outbox, role="worker", incarnation=service.me.incarnation)
         self._records = Records(service.link("ledger", LedgerReply), outbox)
-        broker = service.link("broker", BrokerReply)
-        self._quotas = QuotaReader(broker.post)
+        broker = service.link("broker", BrokerReply | CredentialsReply)
         slots = await Slots.connect(broker, timeout_s=30.0)
         self._root = service.link("root", RootReply, requests=WorkerRequest, on_request=self._on_request)
         self._family = Family(self._root)
+        self._clients = Clients()
+        self._quotas = QuotaReader(broker.post, self._clients)
+        self._benches = Benches(stale_calls=service.settings.calls.breaker_stale_calls)
         self._around = Surroundings(
             slots=slots,
+            keys=FleetKeys(broker, os.environ, service.home),
+            clients=self._clients,
+            benches=self._benches,
             ledger=self._records,
             children=self._family,
-            settings=service.settings,
+            settings=with_learned(service.settings, service.home),
             environment=os.environ,
             on_quota_wanted=self._quotas.wish,
         )
         self._config = ConfigWatch(service.home.config, service.settings, on_change=self._configured)
         await service.ready(self._root)
+        gc.set_threshold(GC_OBJECTS)
+        gc.freeze()  # what is here stays, and need not be looked at again
 
     async def close(self) -> None:
         """Let go of all agents as they are: transcripts say where they were, and nothing is reported as an end."""
@@ -95,11 +110,13 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._family.close()
         await self._quotas.close()
+        await self._clients.close()
         await self._records.close(timeout_s=DRAIN_S)
 
     def _configured(self, accepted: Accepted) -> None:
-        """Agents that start from now on see the new configuration."""
-        settings = following(self._service.settings, accepted.settings)
+        """Agents that start from now on see the new configuration; what rested may be what was put right in it."""
+        settings = with_learned(following(self._service.settings, accepted.settings), self._service.home)
+        self._benches.lift()
         self._around = dataclasses.replace(self._around, settings=settings)
 
     # --- requests of the root ------------------------------------------------------------------------------------

@@ -13,9 +13,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from covey.actors.calls.benches import Benches
+from covey.actors.calls.call import run_call
+from covey.actors.calls.call_request import CallOutcome, CallRequest
+from covey.actors.calls.caller import Caller
+from covey.actors.calls.environment_keys import EnvironmentKeys
+from covey.actors.calls.route import Target
+from covey.actors.http.clients import Clients
 from covey.actors.ports import Hold
 from covey.protocol.errors import CoveyError, OutboxFull, SlotTimeout
-from covey.protocol.ids import AgentId, BudgetKey
+from covey.protocol.ids import AgentId, BudgetKey, SessionId
 from covey.protocol.messages.broker import Acquire, Granted, Outcome, Unlimited
 from covey.protocol.messages.fleet import AgentResult, AgentSpec, AgentState, AgentView
 from covey.protocol.messages.ledger import (
@@ -28,6 +35,8 @@ from covey.protocol.messages.ledger import (
     Transcript,
     TranscriptQuery,
 )
+from covey.protocol.settings import CallSettings, ProviderSettings, TimeoutSettings
+from covey.protocol.transcript import Message, Role
 
 TEST_S = 20.0
 THREADS = 2
@@ -77,6 +86,8 @@ class Reply:
     """Sent one by one with chunked coding instead of `body`."""
     hang: str | None = None
     """`headers`: nothing is ever sent; `body`: nothing after the chunks; `tail`: no last chunk after a whole answer."""
+    goes_on: bytes = b""
+    """Sent again and again behind the chunks, until the client closes the connection."""
     cut: bool = False
     """Close the connection behind the chunks, without the last one."""
     hangs_up: bool = False
@@ -193,6 +204,10 @@ class Provider:
             writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             await writer.drain()
             await asyncio.sleep(0)
+        while reply.goes_on:
+            writer.write(b"%x\r\n%s\r\n" % (len(reply.goes_on), reply.goes_on))
+            await writer.drain()
+            await asyncio.sleep(0.005)
         if reply.hang:
             await reader.read()
             return False
@@ -239,7 +254,10 @@ class Slots:
         self.held: set[str] = set()
         self.asked: list[Acquire] = []
         self.outcomes: dict[str, Outcome | None] = {}
+        self.given_back: list[str] = []
+        self.on_given_back: Callable[[], None] = lambda: None
         self.refuse: Exception | None = None
+        self.refusals: dict[str, Exception] = {}
         self.has_budget = True
         self._limit = limit
         self._free = asyncio.Condition()
@@ -247,8 +265,9 @@ class Slots:
     @asynccontextmanager
     async def slot(self, request: Acquire) -> AsyncIterator[Hold]:
         self.asked.append(request)
-        if self.refuse is not None:
-            raise self.refuse
+        refusal = self.refuse or self.refusals.get(request.destination.provider or "")
+        if refusal is not None:
+            raise refusal
         async with self._free:
             try:
                 async with asyncio.timeout(request.timeout_s):
@@ -264,6 +283,8 @@ class Slots:
             yield hold
         finally:
             self.outcomes[request.call] = hold.outcome
+            self.given_back.append(request.call)
+            self.on_given_back()
             self.held.discard(request.call)
             async with self._free:
                 self._free.notify()
@@ -386,3 +407,73 @@ def children() -> Children:
 @pytest.fixture
 def new_slots() -> type[Slots]:
     return Slots
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+KEY = "sk-0123456789abcdef"
+SHORT = TimeoutSettings(headers_seconds=0.2, first_byte_seconds=0.2, silence_seconds=0.2, content_seconds=0.3)
+
+
+class Setting:
+    """A caller, what it recorded and which states it showed. Pauses between attempts are none (their chance is 0)."""
+
+    def __init__(self, provider: Provider, slots: Slots) -> None:
+        self.provider, self.slots = provider, slots
+        self.records: list[CallRecorded] = []
+        self.states: list[tuple[AgentState, str]] = []
+        self.events: list[object] = []
+        self.partial: list[str] = []
+        self.clients = Clients()
+        self.benches = Benches()
+        self.keys: Any = EnvironmentKeys({"SIM_KEY": KEY})
+        self.may_start = True
+
+    def target(self, name: str = "sim", model: str = "m", **settings: Any) -> Target:
+        usual = {"base_url": self.provider.base_url, "api_key_env": "SIM_KEY", "timeouts": SHORT}
+        return Target(ProviderSettings(name=name, **{**usual, **settings}), model)
+
+    async def ask(self, *targets: Target, calls: CallSettings | None = None, **question: Any) -> CallOutcome:
+        return await run_call(
+            CallRequest(
+                targets=targets or (self.target(),),
+                session=SessionId("ses_1"),
+                agent=AgentId("ag_1"),
+                **{"messages": (Message(role=Role.USER, content="hello"),), **question},
+            ),
+            Caller(
+                slots=self.slots,
+                keys=self.keys,
+                clients=self.clients,
+                benches=self.benches,
+                calls=calls or CallSettings(),
+                chance=lambda: 0.0,
+                record=self.records.append,
+                on_state=lambda state, provider: self.states.append((state, provider)),
+                on_event=self.events.append,
+                on_partial=self.partial.append,
+                may_start=lambda: self.may_start,
+            ),
+        )
+
+    @property
+    def statuses(self) -> list[CallStatus]:
+        return [record.status for record in self.records]
+
+
+@pytest.fixture
+def scene(serving: Callable[[], Any], new_slots: type[Slots]) -> Callable[..., Any]:
+    """`async with scene(*replies) as setting`; afterwards no slot is held and nothing is in flight."""
+
+    @asynccontextmanager
+    async def opened(*replies: Any, limit: int = 1) -> AsyncIterator[Setting]:
+        async with serving() as provider:
+            provider.replies = list(replies)
+            setting = Setting(provider, new_slots(limit))
+            try:
+                yield setting
+            finally:
+                await setting.clients.close()
+            assert setting.slots.held == set()
+
+    return opened

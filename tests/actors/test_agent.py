@@ -14,14 +14,16 @@ import msgspec
 import pytest
 
 from covey.actors.agent import Agent, StopAgent
-from covey.actors.calls.patience import Patience
+from covey.actors.calls.benches import Benches
+from covey.actors.calls.environment_keys import EnvironmentKeys
 from covey.actors.equipment import TOOLS
+from covey.actors.http.clients import Clients
 from covey.actors.runtime.ref import ActorDown, ActorRef
 from covey.actors.surroundings import Surroundings
 from covey.protocol.ids import AgentId, SessionId
 from covey.protocol.messages.fleet import AgentResult, AgentSpec, AgentState
-from covey.protocol.messages.ledger import CallStatus, MessageAppended, SessionEnded, SessionOpened
-from covey.protocol.settings import ModelSettings, ProviderSettings, Settings
+from covey.protocol.messages.ledger import CallStatus, MessageAppended, SessionEnded, SessionOpened, Transcript
+from covey.protocol.settings import Fallback, ModelSettings, ProviderSettings, Settings
 from covey.protocol.transcript import INTERRUPTED_RESULT, Message, Role, ToolCall
 
 AGENT, SESSION = AgentId("ag_1"), SessionId("ses_1")
@@ -36,6 +38,8 @@ class Stage:
         self.results: list[AgentResult] = []
         self.flushed_at_result: list[bool] = []
         self.environment = {"SIM_KEY": "sk-sim", "PATH": "/usr/bin:/bin"}
+        self.fallbacks: tuple[ProviderSettings, ...] = ()
+        self.clients = Clients()
 
     async def start(self, name: str = "one", **fields: Any) -> ActorRef:
         spec = AgentSpec(
@@ -53,11 +57,21 @@ class Stage:
         sim = ProviderSettings(name="sim", base_url=self.provider.base_url, api_key_env="SIM_KEY")
         around = Surroundings(
             slots=self.slots,
+            keys=EnvironmentKeys(self.environment),
+            clients=self.clients,
+            benches=Benches(),
             ledger=self.ledger,
             children=self.children,
-            settings=Settings(providers={"sim": sim}, model=ModelSettings(provider="sim", name="m")),
+            settings=Settings(
+                providers={"sim": sim, **{one.name: one for one in self.fallbacks}},
+                model=ModelSettings(
+                    provider="sim",
+                    name="m",
+                    fallbacks=tuple(Fallback(provider=one.name, name="n") for one in self.fallbacks),
+                ),
+            ),
             environment=self.environment,
-            patience=Patience(first_s=0.001, longest_s=0.001),
+            chance=lambda: 0.0,
         )
         return await Agent.start_ready(spec, around, self._finished, name=name, deadline_s=5)
 
@@ -77,7 +91,8 @@ class Stage:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return self.ledger.transcript(SESSION).messages
+        stored: Transcript = self.ledger.transcript(SESSION)
+        return stored.messages
 
     @property
     def results_of_tools(self) -> list[str]:
@@ -108,7 +123,10 @@ def stage(
         async with serving() as provider:
             provider.replies = list(replies)
             made = Stage(provider, new_slots(limit), ledger, children, tmp_path)
-            yield made
+            try:
+                yield made
+            finally:
+                await made.clients.close()
             assert made.slots.held == set()
 
     return opened
@@ -221,6 +239,21 @@ async def test_tools_with_effects_run_in_their_order(stage: Any, replies: Any) -
         await scene.run()
 
         assert scene.read("log") == "0\n1\n2\n"
+
+
+async def test_a_model_that_cannot_answer_is_stood_in_for_by_the_configured_one(
+    stage: Any, serving: Any, replies: Any
+) -> None:
+    gone = replies.refusal(404, "model_not_found", "no such model")
+    async with serving() as other, stage(gone) as scene:
+        other.replies = [replies.text("seven")]
+        scene.fallbacks = (ProviderSettings(name="spare", base_url=other.base_url),)
+        result = await scene.run()
+
+        assert other.requests[0]["model"] == "n"
+    assert result.text == "seven"
+    asked = [view.waits_for for view in scene.children.views if view.state is AgentState.CALLING]
+    assert asked == ["sim", "spare"]
 
 
 # --- ends that are no answer -----------------------------------------------------------------------------------------

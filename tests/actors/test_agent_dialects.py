@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from covey.actors.agent import Agent
-from covey.actors.calls.patience import Patience
+from covey.actors.calls.benches import Benches
+from covey.actors.calls.environment_keys import EnvironmentKeys
 from covey.actors.equipment import TOOLS
+from covey.actors.http.clients import Clients
 from covey.actors.surroundings import Surroundings
 from covey.bench.provider_moods import Moods
 from covey.bench.provider_options import ProviderOptions
@@ -49,13 +51,18 @@ def carry_out(new_slots: type[Any], ledger: Any, children: Any, tmp_path: Path) 
     async def ran(goal: str, base_url: str, dialect: Dialect) -> AgentResult:
         results: list[AgentResult] = []
         provider = ProviderSettings(name="sim", base_url=base_url, dialect=dialect, api_key_env="SIM_KEY")
+        environment = {"SIM_KEY": "sk-sim", "PATH": "/usr/bin:/bin"}
+        clients = Clients()
         around = Surroundings(
             slots=new_slots(1),
+            keys=EnvironmentKeys(environment),
+            clients=clients,
+            benches=Benches(),
             ledger=ledger,
             children=children,
             settings=Settings(providers={"sim": provider}, model=ModelSettings(provider="sim", name="glm-5")),
-            environment={"SIM_KEY": "sk-sim", "PATH": "/usr/bin:/bin"},
-            patience=Patience(first_s=0.001, longest_s=0.001),
+            environment=environment,
+            chance=lambda: 0.0,
         )
         spec = AgentSpec(
             agent=AgentId("ag_1"),
@@ -68,6 +75,7 @@ def carry_out(new_slots: type[Any], ledger: Any, children: Any, tmp_path: Path) 
         )
         ref = await Agent.start_ready(spec, around, results.append, name="one", deadline_s=5)
         await ref.stopped(deadline_s=10)
+        await clients.close()
         [result] = results
         return result
 

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from covey.actors.agent import Agent
+from covey.actors.calls.benches import Benches
+from covey.actors.calls.environment_keys import EnvironmentKeys
 from covey.actors.conversation import CUT
 from covey.actors.delegation import NAME, DelegateTask
+from covey.actors.http.clients import Clients
 from covey.actors.surroundings import Surroundings
 from covey.protocol.ids import AgentId, SessionId
 from covey.protocol.messages.fleet import AgentResult, AgentSpec, AgentState
@@ -35,11 +38,20 @@ def run(serving: Callable[[], Any], new_slots: Any, ledger: Any, children: Any, 
             provider.replies = [reply]
             sim = ProviderSettings(name="sim", base_url=provider.base_url)
             settings = Settings(providers={"sim": sim}, model=ModelSettings(provider="sim", name="m"))
+            clients = Clients()
             around = Surroundings(
-                slots=new_slots(1), ledger=ledger, children=children, settings=settings, environment={}
+                slots=new_slots(1),
+                keys=EnvironmentKeys({}),
+                clients=clients,
+                benches=Benches(),
+                ledger=ledger,
+                children=children,
+                settings=settings,
+                environment={},
             )
             agent = await Agent.start_ready(spec(tmp_path, **fields), around, ended.append, name="one", deadline_s=5)
             await agent.stopped(deadline_s=10)
+            await clients.close()
         return provider.requests[0], ended[0]
 
     return run_one

@@ -4,87 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 
-from covey.actors.calls.call import Caller, run_call
-from covey.actors.calls.call_request import CallAnswered, CallOutcome, CallRequest, CallUnanswered, Clocks
-from covey.actors.calls.connection_faults import connection_fault
-from covey.actors.calls.patience import Patience, Strain, pause_s
-from covey.actors.transport import USER_AGENT, is_loopback, open_client
+from covey.actors.calls.call_request import CallAnswered, CallOutcome, CallUnanswered
+from covey.actors.calls.environment_keys import EnvironmentKeys
+from covey.actors.http.clients import USER_AGENT
 from covey.protocol.errors import QueueFull
-from covey.protocol.faults import FaultKind, fault_named
-from covey.protocol.ids import AgentId, SessionId
+from covey.protocol.faults import FaultKind
 from covey.protocol.messages.fleet import AgentState
-from covey.protocol.messages.ledger import CallRecorded, CallStatus
-from covey.protocol.settings import ProviderSettings
-from covey.protocol.transcript import Message, Role
+from covey.protocol.messages.ledger import CallStatus
+from covey.protocol.settings import CallSettings, TimeoutSettings
 
 KEY = "sk-0123456789abcdef"
-HASTE = Patience(first_s=0.001, longest_s=0.002)
-SHORT = Clocks(headers_s=0.2, chunk_s=0.2, content_s=0.3, total_s=2.0, refusal_s=0.2, drain_s=0.1)
-
-
-class Setting:
-    """A caller, what it recorded and which states it showed."""
-
-    def __init__(self, provider: Any, slots: Any) -> None:
-        self.provider, self.slots = provider, slots
-        self.records: list[CallRecorded] = []
-        self.states: list[AgentState] = []
-        self.client = open_client(provider.base_url)
-        self.may_start = True
-
-    async def ask(self, *, clocks: Clocks = SHORT, patience: Patience = HASTE, **fields: Any) -> CallOutcome:
-        return await run_call(
-            CallRequest(
-                provider=ProviderSettings(name="sim", base_url=self.provider.base_url),
-                model="m",
-                messages=(Message(role=Role.USER, content="hello"),),
-                session=SessionId("ses_1"),
-                agent=AgentId("ag_1"),
-                **{"api_key": KEY, **fields},
-            ),
-            Caller(
-                slots=self.slots,
-                record=self.records.append,
-                client=self.client,
-                on_state=self.states.append,
-                may_start=lambda: self.may_start,
-                clocks=clocks,
-                patience=patience,
-            ),
-        )
-
-    @property
-    def statuses(self) -> list[CallStatus]:
-        return [record.status for record in self.records]
-
-
+USUAL = TimeoutSettings()
 Scene = Callable[..., Any]
-
-
-@pytest.fixture
-def scene(serving: Callable[[], Any], new_slots: type[Any]) -> Scene:
-    """`async with scene(*replies) as setting`; afterwards no slot is held and nothing is in flight."""
-
-    @asynccontextmanager
-    async def opened(*replies: Any, limit: int = 1) -> AsyncIterator[Setting]:
-        async with serving() as provider:
-            provider.replies = list(replies)
-            setting = Setting(provider, new_slots(limit))
-            try:
-                yield setting
-            finally:
-                await setting.client.aclose()
-            assert setting.slots.held == set()
-
-    return opened
 
 
 def text_of(outcome: CallOutcome) -> str:
@@ -114,7 +50,7 @@ async def test_an_answer_comes_back_and_its_cost_is_recorded_once(scene: Scene, 
     assert record.first_byte_ms is not None
     assert record.duration_ms is not None
     assert record.first_byte_ms <= record.duration_ms
-    assert setting.states == [AgentState.WAITING, AgentState.CALLING]
+    assert setting.states == [(AgentState.WAITING, "sim"), (AgentState.CALLING, "sim")]
 
 
 async def test_the_request_says_who_we_are_and_which_call_it_is(scene: Scene, replies: Any) -> None:
@@ -125,7 +61,7 @@ async def test_the_request_says_who_we_are_and_which_call_it_is(scene: Scene, re
     assert headers["user-agent"] == USER_AGENT
     assert headers["x-client-request-id"] == setting.records[0].call == setting.slots.asked[0].call
     assert headers["authorization"] == f"Bearer {KEY}"
-    assert setting.slots.asked[0].hold_s > SHORT.total_s
+    assert setting.slots.asked[0].hold_s > CallSettings().total_seconds
     assert KEY not in repr(setting.slots.asked[0])
 
 
@@ -161,7 +97,7 @@ async def test_a_tail_that_does_not_come_is_not_waited_for(scene: Scene, replies
 async def test_the_record_is_handed_over_before_anything_is_awaited(scene: Scene, replies: Any) -> None:
     """While the tail of the answer is still open, the account is there and the slot is held."""
     async with scene(replies.text("x", hang="tail")) as setting:
-        task = asyncio.create_task(setting.ask(clocks=Clocks(drain_s=5.0)))
+        task = asyncio.create_task(setting.ask())
         while not setting.records:  # noqa: ASYNC110 - every turn of the loop is looked at
             await asyncio.sleep(0)
 
@@ -260,7 +196,7 @@ async def test_an_error_that_goes_on_for_ever_is_read_no_further_and_closed(
     endless.chunks = (b'data: {"error": {"code": "1113", "message": "no"}}\n\n', *[b"x" * 9000 + b"\n"] * 20)
     endless.hang = "body"
     async with scene(endless) as setting:
-        outcome = await setting.ask(clocks=Clocks(), patience=Patience(total_s=0.0, first_s=9.0))
+        outcome = await setting.ask(setting.target(timeouts=USUAL), calls=CallSettings(retry_seconds=0.0))
 
         assert isinstance(outcome, CallUnanswered)
         await until(lambda: setting.provider.connections == 0)
@@ -276,7 +212,8 @@ async def test_a_key_quoted_by_the_provider_is_not_passed_on(scene: Scene, repli
 
 async def test_a_key_with_a_line_end_is_named_before_anything_is_sent(scene: Scene) -> None:
     async with scene() as setting:
-        outcome = await setting.ask(api_key="sk-1\nx")
+        setting.keys = EnvironmentKeys({"SIM_KEY": "sk-1\nx"})
+        outcome = await setting.ask()
 
     assert isinstance(outcome, CallUnanswered)
     assert "sk-1" not in outcome.problem
@@ -286,8 +223,7 @@ async def test_a_key_with_a_line_end_is_named_before_anything_is_sent(scene: Sce
 async def test_nobody_at_the_address_is_recorded_and_tried_again(scene: Scene) -> None:
     async with scene() as setting:
         setting.provider.base_url = "http://127.0.0.1:1/v1"
-        patience = Patience(first_s=0.02, longest_s=0.02, total_s=0.1)
-        assert fault_of(await setting.ask(patience=patience)) is FaultKind.UNREACHABLE
+        assert fault_of(await setting.ask(calls=CallSettings(retry_seconds=0.05))) is FaultKind.UNREACHABLE
 
     assert len(setting.records) > 1
     assert set(setting.statuses) == {CallStatus.FAILED}
@@ -320,16 +256,6 @@ async def test_an_answer_that_stands_still_is_truncated(scene: Scene, replies: A
     assert setting.statuses == [CallStatus.TRUNCATED, CallStatus.COMPLETED]
 
 
-async def test_an_error_whose_body_never_ends_is_still_an_error(scene: Scene, replies: Any) -> None:
-    stuck = replies.refusal(503, None, "down")
-    stuck.headers["content-length"] = "1000"
-    stuck.hang = "body"
-    async with scene(stuck, replies.text("x")) as setting:
-        assert text_of(await setting.ask()) == "x"
-
-    assert setting.statuses == [CallStatus.REFUSED, CallStatus.COMPLETED]
-
-
 # --- slots -----------------------------------------------------------------------------------------------------------
 
 
@@ -346,10 +272,7 @@ async def test_a_full_queue_ends_the_call_and_contacts_nobody(scene: Scene) -> N
 
 async def test_never_more_calls_than_slots(scene: Scene, replies: Any) -> None:
     async with scene(*[replies.text("x")] * 12, limit=2) as setting:
-        clients = [Setting(setting.provider, setting.slots) for _ in range(12)]
-        await asyncio.gather(*(one.ask() for one in clients))
-        for one in clients:
-            await one.client.aclose()
+        await asyncio.gather(*(setting.ask() for _ in range(12)))
 
         assert setting.provider.peak == 2
 
@@ -362,152 +285,3 @@ async def test_a_slot_that_comes_after_the_stop_starts_no_call(scene: Scene) -> 
 
         assert setting.provider.requests == []
     assert setting.records == []
-
-
-# --- cancelled at every await ----------------------------------------------------------------------------------------
-
-
-async def cancelled_at(step: int, work: Any) -> bool:
-    """Run `work` and cancel it in turn number `step` of the loop; False if it was over before."""
-    task = asyncio.ensure_future(work)
-    for _ in range(step):
-        await asyncio.sleep(0)
-        if task.done():
-            await task
-            return False
-    task.cancel()
-    await asyncio.wait([task])
-    return True
-
-
-async def test_cancelled_in_any_turn_it_leaves_no_slot_no_connection_and_one_record(
-    serving: Callable[[], Any], new_slots: type[Any], replies: Any, until: Callable[..., Any]
-) -> None:
-    statuses = set()
-    step = 0
-    while True:
-        async with serving() as provider:
-            provider.replies = [replies.refusal(429, "1302", "busy"), replies.text("good day")]
-            setting = Setting(provider, new_slots(1))
-            patience = Patience(first_s=0.0, longest_s=0.0)
-            was_cancelled = await cancelled_at(step, setting.ask(patience=patience))
-
-            assert setting.slots.held == set()
-            await until(lambda: provider.in_flight == 0)
-            seen = {headers["x-client-request-id"] for headers in provider.headers}
-            recorded = [record.call for record in setting.records]
-            assert len(recorded) == len(set(recorded))
-            assert seen <= set(recorded)  # what the provider heard of is in the account
-            assert len(setting.slots.asked) - len(recorded) <= 1
-            statuses |= set(setting.statuses)
-            await setting.client.aclose()
-        if not was_cancelled:
-            break
-        step += 1
-
-    assert step > 20
-    assert statuses == {CallStatus.REFUSED, CallStatus.CANCELLED, CallStatus.COMPLETED}
-
-
-async def test_a_cancel_closes_the_stream_at_once(scene: Scene, replies: Any, until: Callable[..., Any]) -> None:
-    still = replies.cut("half of")
-    still.hang = "body"
-    async with scene(still) as setting:
-        task = asyncio.create_task(setting.ask(clocks=Clocks()))
-        await until(lambda: setting.provider.in_flight == 1)
-        task.cancel()
-        await asyncio.wait([task])
-
-        await until(lambda: setting.provider.in_flight == 0, within_s=0.5)
-    assert setting.statuses == [CallStatus.CANCELLED]
-    assert setting.records[0].usage is None
-
-
-# --- rules -----------------------------------------------------------------------------------------------------------
-
-BUSY = fault_named(FaultKind.CONCURRENCY, "busy")
-
-
-def test_pauses_double_up_to_a_bound_with_full_jitter() -> None:
-    bounds = [pause_s(BUSY, Strain(attempts=n), Patience(), chance=1.0) for n in range(1, 9)]
-
-    assert bounds == [1, 2, 4, 8, 16, 30, 30, 30]
-    assert pause_s(BUSY, Strain(attempts=5), Patience(), chance=0.0) == 0
-
-
-def test_the_time_a_provider_asks_for_is_waited_in_full() -> None:
-    asked = fault_named(FaultKind.RATE, "slow down", retry_after_s=20.0)
-
-    assert pause_s(asked, Strain(attempts=1), Patience(), chance=0.5) == 20.5
-
-
-@pytest.mark.parametrize("retry_after_s", [601.0, 86_400.0])
-def test_a_time_beyond_our_patience_ends_the_call_at_once(retry_after_s: float) -> None:
-    asked = fault_named(FaultKind.RATE, "slow down", retry_after_s=retry_after_s)
-
-    assert pause_s(asked, Strain(attempts=1), Patience(), chance=0.0) is None
-
-
-def test_patience_ends_with_its_time() -> None:
-    assert pause_s(BUSY, Strain(attempts=9, spent_s=590), Patience(), chance=0.3) is not None
-    assert pause_s(BUSY, Strain(attempts=9, spent_s=590), Patience(), chance=0.5) is None
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        pytest.param(OSError(24, "Too many open files"), FaultKind.OUT_OF_FILES, id="no descriptors"),
-        pytest.param(ssl.SSLCertVerificationError("self-signed"), FaultKind.TLS, id="certificate"),
-        pytest.param(OSError(111, "refused"), FaultKind.UNREACHABLE, id="refused"),
-        pytest.param(ExceptionGroup("all", [OSError(24, "files")]), FaultKind.OUT_OF_FILES, id="several addresses"),
-    ],
-)
-def test_a_failed_connection_is_named_by_its_cause(error: Exception, kind: FaultKind) -> None:
-    outer = httpx.ConnectError("failed")
-    outer.__cause__ = error
-
-    assert connection_fault(outer, in_body=False).kind is kind
-
-
-# --- transport -------------------------------------------------------------------------------------------------------
-
-
-async def test_plain_http_builds_no_tls_and_https_shares_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from covey.actors import transport
-
-    transport._tls_context.cache_clear()
-    made = []
-    real = httpx.create_ssl_context
-    monkeypatch.setattr(transport.httpx, "create_ssl_context", lambda: made.append(1) or real())
-
-    clients = [open_client("http://127.0.0.1:1/v1") for _ in range(3)]
-    assert made == []
-    clients += [open_client("https://api.example.com/v1") for _ in range(3)]
-    assert made == [1]
-    for client in clients:
-        await client.aclose()
-
-
-async def test_a_proxy_of_the_environment_is_not_used_for_loopback(
-    scene: Scene, replies: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    async with scene(replies.text("x")) as setting:
-        assert text_of(await setting.ask()) == "x"
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("10.0.0.1", False), ("a.b", False)],
-)
-def test_loopback_is_told_without_a_resolver(host: str, expected: bool) -> None:
-    assert is_loopback(host) is expected
-
-
-def test_a_provider_that_never_answered_is_given_up_sooner_than_one_that_did() -> None:
-    gone = fault_named(FaultKind.UNREACHABLE, "connection refused")
-    never = Strain(spent_s=59.0).after(gone, 2.0)
-    once = Strain(spent_s=57.0).after(BUSY, 2.0).after(gone, 2.0)
-
-    assert pause_s(gone, never, Patience(), chance=0.0) is None
-    assert pause_s(gone, once, Patience(), chance=0.0) == 0.0

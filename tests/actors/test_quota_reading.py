@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import httpx
 import pytest
 
-from covey.actors.calls.call import Caller, run_call
+from covey.actors.calls.benches import Benches
+from covey.actors.calls.call import run_call
 from covey.actors.calls.call_request import CallRequest, CallUnanswered
+from covey.actors.calls.caller import Caller
+from covey.actors.calls.environment_keys import EnvironmentKeys
+from covey.actors.calls.route import Target
+from covey.actors.http.clients import Clients
 from covey.actors.ports import Hold
 from covey.actors.quota_reading import AGAIN_S, MOST_BYTES, Got, QuotaReader, get, read_quota
 from covey.protocol.ids import BudgetKey
@@ -24,6 +28,24 @@ KEY = "sk-0123456789"
 BUDGET = BudgetKey("zai:1f2e3d4c5b6a")
 LIMITS = b'{"data": {"limits": [{"type": "TOKENS_LIMIT", "unit": 3, "number": 5, "percentage": 7}]}}'
 WINDOWS = (QuotaWindow(name="TOKENS_LIMIT 5 h", used_percent=7.0),)
+
+
+def provider_at(base_url: str) -> ProviderSettings:
+    return ProviderSettings(name="sim", base_url=base_url)
+
+
+@contextlib.asynccontextmanager
+async def fresh_clients() -> AsyncIterator[Clients]:
+    clients = Clients(environment={})
+    try:
+        yield clients
+    finally:
+        await clients.close()
+
+
+async def reading(base_url: str, key: str, **how: float) -> tuple[QuotaWindow, ...] | QuotaUnread:
+    async with fresh_clients() as clients:
+        return await read_quota(clients, provider_at(base_url), key, **how)
 
 
 class Server:
@@ -46,11 +68,11 @@ class Server:
             writer.transport.abort()
 
     async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.heads.append(head.lower())
-        writer.write(await self._answer(head))
-        await writer.drain()
-        await reader.read()
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.heads.append(head.lower())
+            writer.write(await self._answer(head))
+            await writer.drain()
 
     async def close(self) -> None:
         """End what still answers."""
@@ -83,7 +105,7 @@ async def limits(_: str) -> bytes:
 def test_the_key_goes_bare_to_the_path_beside_the_calls_under_our_own_name() -> None:
     async def scene() -> None:
         async with serving(limits) as server:
-            assert await read_quota(server.base_url, f" {KEY}\n") == WINDOWS
+            assert await reading(server.base_url, f" {KEY}\n") == WINDOWS
 
             (head,) = server.heads
             assert head.startswith("get /api/monitor/usage/quota/limit http/1.1")
@@ -99,7 +121,7 @@ def test_a_host_that_wants_the_key_as_everywhere_else_gets_it_so() -> None:
 
     async def scene() -> None:
         async with serving(picky) as server:
-            assert await read_quota(server.base_url, KEY) == WINDOWS
+            assert await reading(server.base_url, KEY) == WINDOWS
             assert len(server.heads) == 2
 
     asyncio.run(scene())
@@ -111,7 +133,7 @@ def test_a_refusal_is_told_once_more_and_without_the_key() -> None:
 
     async def scene() -> None:
         async with serving(refuse) as server:
-            found = await read_quota(server.base_url, KEY)
+            found = await reading(server.base_url, KEY)
 
             assert found == QuotaUnread(problem="code 401: bad token [key]", is_key_refused=True)
             assert len(server.heads) == 2
@@ -125,7 +147,7 @@ def test_a_redirect_is_not_followed() -> None:
 
     async def scene() -> None:
         async with serving(elsewhere) as server:
-            found = await read_quota(server.base_url, KEY)
+            found = await reading(server.base_url, KEY)
 
             assert isinstance(found, QuotaUnread)
             assert len(server.heads) == 1
@@ -140,7 +162,7 @@ def test_a_silent_host_ends_at_the_deadline() -> None:
 
     async def scene() -> None:
         async with serving(never) as server:
-            found = await read_quota(server.base_url, KEY, deadline_s=0.1)
+            found = await reading(server.base_url, KEY, deadline_s=0.1)
 
             assert found == QuotaUnread(problem="no answer within 0.1 s")
 
@@ -150,7 +172,8 @@ def test_a_silent_host_ends_at_the_deadline() -> None:
 def test_an_endless_answer_is_cut() -> None:
     async def scene() -> None:
         async with serving(lambda _: asyncio.sleep(0, http(b"x" * 4 * MOST_BYTES))) as server:
-            got = await get(server.base_url, headers={})
+            async with fresh_clients() as clients:
+                got = await get(clients, provider_at(server.base_url), server.base_url, headers={})
 
             assert isinstance(got, Got)
             assert len(got.body) == MOST_BYTES
@@ -162,14 +185,14 @@ def test_an_endless_answer_is_cut() -> None:
 def test_what_is_no_key_is_sent_nowhere(key: str) -> None:
     async def scene() -> None:
         async with serving(limits) as server:
-            assert isinstance(await read_quota(server.base_url, key), QuotaUnread)
+            assert isinstance(await reading(server.base_url, key), QuotaUnread)
             assert server.heads == []
 
     asyncio.run(scene())
 
 
 def test_nobody_there_is_a_reason_and_no_error() -> None:
-    found = asyncio.run(read_quota("http://127.0.0.1:1/v1", KEY))
+    found = asyncio.run(reading("http://127.0.0.1:1/v1", KEY))
 
     assert isinstance(found, QuotaUnread)
     assert "ConnectError" in found.problem
@@ -187,12 +210,12 @@ def test_wishes_that_come_during_a_reading_are_dropped_and_the_broker_is_told_on
             await go_on.wait()
             return http(LIMITS)
 
-        async with serving(slow) as server:
-            reader = QuotaReader(seen.put_nowait)
+        async with serving(slow) as server, fresh_clients() as clients:
+            reader = QuotaReader(seen.put_nowait, clients)
             for _ in range(5):
-                reader.wish(BUDGET, server.base_url, KEY)
+                reader.wish(BUDGET, provider_at(server.base_url), KEY)
             await asyncio.sleep(0)
-            reader.wish(BudgetKey("zai:other"), server.base_url, KEY)
+            reader.wish(BudgetKey("zai:other"), provider_at(server.base_url), KEY)
             go_on.set()
 
             assert await asyncio.wait_for(seen.get(), 10) == QuotaSeen(budget=BUDGET, windows=WINDOWS)
@@ -214,17 +237,17 @@ def test_an_account_that_could_not_be_read_is_left_alone_for_a_while() -> None:
             failed.set()
             return answers.pop(0)
 
-        async with serving(twice) as server:
-            reader = QuotaReader(seen.put_nowait, clock=lambda: now[0])
-            reader.wish(BUDGET, server.base_url, KEY)
+        async with serving(twice) as server, fresh_clients() as clients:
+            reader = QuotaReader(seen.put_nowait, clients, clock=lambda: now[0])
+            reader.wish(BUDGET, provider_at(server.base_url), KEY)
             await asyncio.wait_for(failed.wait(), 10)
             assert reader._task is not None
             await reader._task
 
-            reader.wish(BUDGET, server.base_url, KEY)
+            reader.wish(BUDGET, provider_at(server.base_url), KEY)
             now[0] = AGAIN_S
             assert len(server.heads) == 1
-            reader.wish(BUDGET, server.base_url, KEY)
+            reader.wish(BUDGET, provider_at(server.base_url), KEY)
 
             await asyncio.wait_for(seen.get(), 10)
             assert len(server.heads) == 2
@@ -235,8 +258,8 @@ def test_an_account_that_could_not_be_read_is_left_alone_for_a_while() -> None:
 
 def test_without_a_key_nothing_is_read() -> None:
     async def scene() -> None:
-        reader = QuotaReader(lambda _: pytest.fail("nothing was read"))
-        reader.wish(BUDGET, "http://127.0.0.1:1", None)
+        reader = QuotaReader(lambda _: pytest.fail("nothing was read"), Clients(environment={}))
+        reader.wish(BUDGET, provider_at("http://127.0.0.1:1"), None)
         await reader.close()
 
     asyncio.run(scene())
@@ -261,22 +284,23 @@ def test_a_call_hands_the_broker_s_wish_on_when_it_has_ended(wants_quota: bool) 
         return http(b"", "401 Unauthorized")
 
     async def scene() -> None:
-        wished: list[BudgetKey] = []
-        async with serving(refuse) as server, httpx.AsyncClient(trust_env=False) as client:
+        wished: list[tuple[BudgetKey, ProviderSettings, str | None]] = []
+        clients = Clients()
+        async with serving(refuse) as server:
+            provider = ProviderSettings(name="zai", base_url=server.base_url, api_key_env="ZAI_API_KEY")
             outcome = await run_call(
-                CallRequest(
-                    provider=ProviderSettings(name="zai", base_url=server.base_url),
-                    model="m",
-                    messages=(Message(role=Role.USER, content="hi"),),
-                ),
+                CallRequest(targets=(Target(provider, "m"),), messages=(Message(role=Role.USER, content="hi"),)),
                 Caller(
                     slots=OneSlot(wants_quota=wants_quota),
+                    keys=EnvironmentKeys({"ZAI_API_KEY": KEY}),
+                    clients=clients,
+                    benches=Benches(),
                     record=lambda _: wished.clear(),
-                    client=client,
-                    on_quota_wanted=wished.append,
+                    on_quota_wanted=lambda *wish: wished.append(wish),
                 ),
             )
+            await clients.close()
         assert isinstance(outcome, CallUnanswered)
-        assert wished == ([BUDGET] if wants_quota else [])
+        assert wished == ([(BUDGET, provider, KEY)] if wants_quota else [])
 
     asyncio.run(scene())

@@ -7,6 +7,7 @@ import json
 import msgspec
 import pytest
 
+from covey.protocol.dialects.ask import Ask, Traits
 from covey.protocol.dialects.base import ToolSpec
 from covey.protocol.dialects.chat import ChatCompletions
 from covey.protocol.dialects.registry import wire_dialect
@@ -18,7 +19,8 @@ GOAL = Message(role=Role.USER, content="Say 你好.")
 
 
 def body(*messages: Message, **options: object) -> dict[str, object]:
-    sent = CHAT.request_body(model="glm-5.3", messages=messages, **options)  # type: ignore[arg-type]  # under test
+    ask = Ask(model="glm-5.3", messages=messages, **options)  # type: ignore[arg-type]  # under test
+    sent = CHAT.render(ask, Traits(), base_url="https://llm.example/v1", api_key=None).body
     return msgspec.json.decode(sent, type=dict[str, object])
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from covey.bench.provider_messages import read_messages
 from covey.protocol.dialects.anthropic import MAX_TOKENS, WORDLESS, AnthropicMessages
+from covey.protocol.dialects.ask import Ask, Traits
 from covey.protocol.dialects.base import ToolSpec, WireDialect
 from covey.protocol.dialects.history import LONGEST_NAME, history_of
 from covey.protocol.dialects.registry import wire_dialect
@@ -34,8 +35,13 @@ def given_back(call: str, text: str) -> Message:
     return Message(role=Role.TOOL, content=text, tool_call_id=call)
 
 
+def rendered(dialect: WireDialect, *messages: Message, **options: Any) -> bytes:
+    ask = Ask(model="glm-5.3", messages=messages, **options)
+    return dialect.render(ask, Traits(), base_url="https://llm.example/v1", api_key=None).body
+
+
 def body(dialect: WireDialect, *messages: Message, **options: Any) -> Any:
-    return msgspec.json.decode(dialect.request_body(model="glm-5.3", messages=messages, **options))
+    return msgspec.json.decode(rendered(dialect, *messages, **options))
 
 
 CALL = ToolCall(id="call_a", name="read_file", arguments='{"path":"a"}')
@@ -169,7 +175,7 @@ def test_ids_and_names_that_another_provider_made_up_are_written_as_all_take_the
 
 @pytest.mark.parametrize("dialect", [ANTHROPIC, RESPONSES])
 def test_half_a_surrogate_pair_in_a_text_is_replaced(dialect: WireDialect) -> None:
-    sent = dialect.request_body(model="m", messages=[Message(role=Role.USER, content="file \udce9.txt")])
+    sent = rendered(dialect, Message(role=Role.USER, content="file \udce9.txt"))
 
     assert b"file ?.txt" in sent
 
@@ -198,13 +204,13 @@ HISTORIES = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(history=HISTORIES)
 def test_any_history_becomes_turns_that_a_provider_takes_and_loses_no_call(history: list[Message]) -> None:
-    sent = ANTHROPIC.request_body(model="m", messages=history)
+    sent = rendered(ANTHROPIC, *history)
 
     read_messages(sent)  # the simulated provider refuses calls and results that do not belong together
     roles = [message["role"] for message in msgspec.json.decode(sent)["messages"]]
     assert roles == [("user", "assistant")[turn % 2] for turn in range(len(roles))]
     assert sent.count(b'"type":"tool_use"') == sum(len(message.tool_calls) for message in repair(history))
-    items = msgspec.json.decode(RESPONSES.request_body(model="m", messages=history))["input"]
+    items = body(RESPONSES, *history)["input"]
     calls = [item["call_id"] for item in items if item["type"] == "function_call"]
     assert sorted(calls) == sorted(item["call_id"] for item in items if item["type"] == "function_call_output")
     assert len(set(calls)) == len(calls)

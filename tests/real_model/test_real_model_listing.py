@@ -10,14 +10,14 @@ from covey.actors.calls.environment_keys import EnvironmentKeys
 from covey.bench.model_server import CONTEXT_TOKENS, SLOTS, ModelServer
 from covey.protocol.settings import ProviderSettings
 from covey.supervisor.model_cache import Learned
-from covey.supervisor.model_refresh import ask_models
+from covey.supervisor.model_refresh import ask_all
 
 
 @pytest.mark.real_model
 def test_a_real_server_tells_the_window_that_a_call_has(model_server: ModelServer) -> None:
     provider = ProviderSettings(name="local", base_url=model_server.base_url)
 
-    found = asyncio.run(ask_models(provider, EnvironmentKeys({})))
+    (found,) = asyncio.run(ask_all([provider], EnvironmentKeys({})))
 
     assert isinstance(found, Learned)
     (model,) = found.models

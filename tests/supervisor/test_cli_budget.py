@@ -232,6 +232,7 @@ def test_a_quota_is_read_without_a_fleet(planned: House) -> None:
     assert re.fullmatch(r"sim:[0-9a-f]{12}", account.pop("budget"))
     assert account == {
         "provider": "sim",
+        "key": "SIM_KEY",
         "windows": [{"name": "TOKENS_LIMIT 5 h", "used_percent": 100.0, "resets_at_ms": None, "blocks": True}],
         "is_blocked": True,
         "problem": None,

@@ -48,7 +48,7 @@ def test_a_finding_is_a_line_and_what_to_do_stands_below_it(home: Path) -> None:
     at = next(number for number, line in enumerate(lines) if "ZAI_API_KEY is not set" in line)
     assert done.returncode == 0
     assert lines[at].startswith("warn  keys")
-    assert lines[at + 1].strip() == "→ export ZAI_API_KEY=… where covey is started"
+    assert lines[at + 1].strip() == "→ `covey auth add zai`, or export ZAI_API_KEY=… where covey is started"
     assert lines[-1].endswith("0 to mend")
     assert "\x1b" not in done.stdout
 

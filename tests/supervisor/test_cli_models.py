@@ -241,7 +241,7 @@ def test_one_that_does_not_answer_hides_nobody_else(
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        pytest.param((401, b"{}"), "does not take the key (HTTP 401)", id="the key is refused"),
+        pytest.param((401, b"{}"), "wants a key (HTTP 401)", id="it wants a key"),
         pytest.param((404, b"{}"), "no list of models there (HTTP 404)", id="there is no list"),
         pytest.param((302, b"{}"), "no list of models there (HTTP 302)", id="elsewhere is not followed"),
         pytest.param((200, b"<html>"), "is no list of models", id="a page"),

@@ -92,6 +92,13 @@ def test_a_fleet_that_was_started_without_the_key_is_a_failure() -> None:
     assert found(provider(), at_root=frozenset({"ZAI_API_KEY"}), check=KEYS)[0].level is Level.OK
 
 
+def test_a_key_that_the_running_fleet_alone_has_is_no_lack() -> None:
+    (finding,) = found(provider(), environ={"PATH": "/bin"}, at_root=frozenset({"ZAI_API_KEY"}), check=KEYS)
+
+    assert finding.says == "zai: the running fleet has ZAI_API_KEY, here it is not set"
+    assert finding.level is Level.OK
+
+
 def test_a_provider_that_is_only_built_in_is_not_looked_at() -> None:
     settings = Settings(providers={"zai": provider()})
 

@@ -193,10 +193,10 @@ def test_an_unknown_command_is_usage(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_commands_and_benches_are_all_there() -> None:
-    words = "up down status budget tree restart logs run swarm keys config usage sessions db doctor"
+    words = "up down status budget tree restart logs run swarm auth keys config models usage sessions db doctor"
     assert " ".join(COMMANDS) == words
     assert list(BENCH_COMMANDS) == ["demo", "bench"]
-    assert set(BENCHES) == {"provider", "link", "ledger", "broker", "storm", "actors", "restart", "fanout"}
+    assert set(BENCHES) == {"provider", "link", "ledger", "broker", "calls", "storm", "actors", "restart", "fanout"}
 
 
 def test_the_fleet_s_commands_do_not_live_in_the_bench() -> None:
