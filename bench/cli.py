@@ -18,6 +18,7 @@ BENCHES: Final[Mapping[str, Command]] = {
     "link": Command("covey.bench.link", "what a link between two processes costs, beside bare sockets"),
     "ledger": Command("covey.bench.ledger", "what it costs to have a record kept, and how soon a ledger is back"),
     "broker": Command("covey.bench.broker", "what a slot costs, alone and in a crowd, beside bare sockets"),
+    "calls": Command("covey.bench.calls", "what a provider call costs, beside bare HTTP clients"),
     "storm": Command("covey.bench.storm", "many clients on one narrow account, each by itself and through a fleet"),
     "actors": Command("covey.bench.actors", "what actors cost beside bare queues and tasks: idle, asked, stopped"),
     "restart": Command("covey.bench.restart", "how soon a killed worker is replaced, and what an idle fleet takes"),

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from .whole import whole
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's options."""
     add = parser.add_argument
-    add("--limit", type=_whole(1), default=2, metavar="N", help="calls in flight at once; more are refused (default 2)")
-    add("--port", type=_whole(0, 65535), default=0, help="port to listen on; 0 lets the kernel choose (default)")
+    add("--limit", type=whole(1), default=2, metavar="N", help="calls in flight at once; more are refused (default 2)")
+    add("--port", type=whole(0, 65535), default=0, help="port to listen on; 0 lets the kernel choose (default)")
     add("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     add("--script", metavar="FILE", help="YAML file that says which requests are answered how")
     add("--think-s", type=_seconds, default=0.2, metavar="S", help="seconds before the first byte (default 0.2)")
     add("--chunk-pace-s", type=_seconds, default=0.01, metavar="S", help="seconds between pieces (default 0.01)")
-    add("--chunks", type=_whole(1), default=4, metavar="N", help="pieces an answer is cut into (default 4)")
+    add("--chunks", type=whole(1), default=4, metavar="N", help="pieces an answer is cut into (default 4)")
     add("--over-code", choices=("1302", "1305"), default="1302", help="code of a refusal over the limit (default 1302)")
-    add("--retry-after-s", type=_whole(0), metavar="S", help="send Retry-After with such a refusal (default: do not)")
+    add("--retry-after-s", type=whole(0), metavar="S", help="send Retry-After with such a refusal (default: do not)")
     add("--stop-with-stdin", action="store_true", help="stop when standard input ends")
     add("--json", action="store_true", help="accepted like everywhere; the output is one JSON line in any case")
 
@@ -82,17 +83,6 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> Non
             stopped.set()
 
     loop.add_reader(0, read)
-
-
-def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text) if text.isascii() and text.isdigit() else None
-        if value is None or value < low or (high is not None and value > high):
-            end = f" to {high}" if high is not None else ""
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {low}{end}")
-        return value
-
-    return parse
 
 
 def _seconds(text: str) -> float:

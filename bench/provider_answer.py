@@ -94,6 +94,11 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
     """Of the prompt's: read from the cache."""
 
     @property
+    def keep_alive(self) -> bytes:
+        """What says in a stream that the model still thinks."""
+        return b": keep-alive\n\n"
+
+    @property
     def completion_tokens(self) -> int:
         """Tokens of all that the answer says; at least 1."""
         used = sum(tokens(len(use.name) + len(use.arguments)) for use in self.answer.tools)

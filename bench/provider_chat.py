@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from .provider_errors import Refused, refusal
+from .provider_knobs import Knobs
 from .script_player import Situation
 
 
@@ -81,6 +82,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Of those, what came before the assistant's last turn: a prompt cache would have it."""
     texts: tuple[str, ...]
     """What its messages say."""
+    knobs: Knobs = Knobs()
 
     @property
     def model(self) -> str:

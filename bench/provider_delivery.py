@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from typing import Final, assert_never
 
 from .provider_dialects import Writer
@@ -12,15 +14,26 @@ from .provider_moods import Death
 STREAM_HEADERS: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
-async def stream(writer: Writer, client: Connection, *, error: bytes, delay_s: float) -> bool | None:
+KEEP_ALIVE_S: Final = 0.02
+"""Between two keep-alives of an answer that says nothing else any more."""
+
+
+async def stream(
+    writer: Writer, client: Connection, *, error: bytes, delay_s: float, keep_alive_s: float | None = None
+) -> bool | None:
     """Send the answer as a stream: whether its usage was in it, None if it never ends.
 
     `error` is the event of a stream that ends with one. At most one piece waits for a reader that does not read.
     """
     answer, pieces = writer.answer, writer.pieces()
     after = answer.cut_after_chunks
-    await asyncio.sleep(answer.pace.think_s + delay_s)
-    client.begin(200, STREAM_HEADERS | {"x-request-id": writer.id})
+    headers, thinks_s = STREAM_HEADERS | {"x-request-id": writer.id}, answer.pace.think_s + delay_s
+    if keep_alive_s is None:
+        await asyncio.sleep(thinks_s)
+        client.begin(200, headers)
+    else:
+        client.begin(200, headers)
+        await _say_again(client, writer.keep_alive, every_s=keep_alive_s, for_s=thinks_s)
     for piece in pieces[:-1] if after is None else pieces[:after]:
         client.send(piece)
         await client.drained()
@@ -38,6 +51,8 @@ async def stream(writer: Writer, client: Connection, *, error: bytes, delay_s: f
             client.cut()
         case Death.STALL:
             await _for_ever()
+        case Death.KEEP_ALIVE:
+            await _say_again(client, writer.keep_alive, every_s=KEEP_ALIVE_S)
         case Death.HALF_JSON:
             client.finish(half)
             return False
@@ -70,6 +85,9 @@ async def reply(writer: Writer, client: Connection, *, error: Response, delay_s:
         case Death.STALL:
             _begin(client, body, body[: len(body) // 2] if answer.cut_after_chunks else b"")
             await _for_ever()
+        case Death.KEEP_ALIVE:
+            client.begin(200, {"content-type": "application/json"})
+            await _say_again(client, b" ", every_s=KEEP_ALIVE_S)
         case Death.HALF_JSON:
             client.respond(Response(200, body[: len(body) // 2], {"x-request-id": writer.id}))
             return False
@@ -85,6 +103,28 @@ def _begin(client: Connection, body: bytes, sent: bytes) -> None:
     if sent:
         client.begin(200, {"content-type": "application/json", "content-length": str(len(body))})
         client.send(sent)
+
+
+async def refuse(response: Response, client: Connection, *, is_endless: bool) -> None:
+    """Send a refusal whose body never ends: it goes on with blanks, or half of it is all that comes."""
+    headers = {"content-type": "application/json"} | dict(response.headers or {})
+    if is_endless:
+        client.begin(response.status, headers)
+        while True:
+            client.send(b" " * 16_384)
+            await client.drained()
+            await asyncio.sleep(0)
+    client.begin(response.status, headers | {"content-length": str(len(response.body))})
+    client.send(response.body[: len(response.body) // 2])
+    await _for_ever()
+
+
+async def _say_again(client: Connection, piece: bytes, *, every_s: float, for_s: float = math.inf) -> None:
+    end = time.monotonic() + for_s
+    while (left := end - time.monotonic()) > 0:
+        client.send(piece)
+        await client.drained()
+        await asyncio.sleep(min(every_s, left))
 
 
 async def _for_ever() -> None:

@@ -11,7 +11,7 @@ import msgspec
 from ..protocol.destination import fingerprint
 from .provider_calls import CallBook, CallPage, ProviderStats
 from .provider_chat import Asked
-from .provider_delivery import STREAM_HEADERS, reply, stream
+from .provider_delivery import STREAM_HEADERS, refuse, reply, stream
 from .provider_dialects import Dialect, Writer, error_body, error_event, read, writer
 from .provider_doors import Door
 from .provider_errors import Refusal, Refused, refusal, trace_id
@@ -107,7 +107,8 @@ class Desk:
         except UnreadableStep as error:
             return self.error(refusal("1214", f"steps in the prompt: {error}"), door.dialect)
         if isinstance(move, Refusal):
-            return self._refuse(arrival, move)
+            told, how = self._refuse(arrival, move), self.moods.refusal_bodies
+            return told if how == "whole" else refuse(told, client, is_endless=how == "endless")
         return self._take(arrival, self._mortal(move), client)
 
     def error(self, refused: Refusal, dialect: Dialect) -> Response:
@@ -167,7 +168,14 @@ class Desk:
     ) -> None:
         broken = refusal("1234", language=self.moods.language)
         if is_stream:
-            usage_sent = await stream(written, client, error=self._event(broken, dialect), delay_s=delay_s)
+            every_ms = self.moods.keep_alive_ms
+            usage_sent = await stream(
+                written,
+                client,
+                error=self._event(broken, dialect),
+                delay_s=delay_s,
+                keep_alive_s=None if every_ms is None else every_ms / 1000,
+            )
         else:
             usage_sent = await reply(written, client, error=self.error(broken, dialect), delay_s=delay_s)
         if usage_sent is None:
@@ -213,7 +221,15 @@ def _arrival(door: Door, request: Request) -> _Arrival:
     who, agent = request.headers.get("x-client-request-id"), request.headers.get("user-agent")
     return _Arrival(
         dialect=door.dialect,
-        asking=Asking(account=_account(key), key=key, model=asked.model, texts=asked.texts, plan_url=door.plan_url),
+        asking=Asking(
+            account=_account(key),
+            key=key,
+            model=asked.model,
+            texts=asked.texts,
+            prompt_tokens=asked.prompt_tokens,
+            knobs=asked.knobs,
+            plan_url=door.plan_url,
+        ),
         asked=asked,
         # Cut: what a client sends is kept for as long as the call is listed.
         client_request_id=who and who[:200],

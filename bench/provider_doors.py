@@ -48,10 +48,12 @@ def _call(dialect: Dialect, plan_url: bool | None = None) -> Door:
 DOORS: Final[dict[str, Door]] = {
     "/v1/chat/completions": _call(Dialect.CHAT),
     "/v1/messages": _call(Dialect.MESSAGES),
+    "/v1/responses": _call(Dialect.RESPONSES),
     "/api/coding/paas/v4/chat/completions": _call(Dialect.CHAT, plan_url=True),
     "/api/paas/v4/chat/completions": _call(Dialect.CHAT, plan_url=False),
     "/api/anthropic/v1/messages": _call(Dialect.MESSAGES, plan_url=True),
     "/v1/models": Door(behind=Behind.MODELS),
+    "/api/anthropic/v1/models": Door(behind=Behind.MODELS, dialect=Dialect.MESSAGES),
     "/api/coding/paas/v4/models": Door(behind=Behind.MODELS),
     "/api/paas/v4/models": Door(behind=Behind.MODELS),
     "/api/monitor/usage/quota/limit": Door(behind=Behind.QUOTA),

@@ -1,7 +1,8 @@
 """Errors as Z.AI tells them: a business code and a text, in the envelope of the dialect that was spoken.
 
-Chat completions: `{"error": {"code": "1302", "message": …}}`. Anthropic Messages: the code, the text and a trace id
-once more inside the message, `[1302][…][20260912001903…]`; the trace begins with the wall time in UTC+8.
+Chat completions: `{"error": {"code": "1302", "message": …}}`, and Responses with a type beside them. Anthropic
+Messages: the code, the text and a trace id once more inside the message, `[1302][…][20260912001903…]`; the trace begins
+with the wall time in UTC+8.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ Language = Literal["en", "zh"]
 
 KNOWN: Final[dict[str, tuple[int, str]]] = {
     "1001": (401, "Header parameter Authorization was not received"),
+    "1002": (401, "Authorization Token is invalid"),
+    "1003": (401, "Authorization Token has expired"),
     "1113": (429, "Insufficient balance or no resource package. Please recharge."),
     "1210": (400, "The request parameters are invalid"),
     "1211": (400, "Unknown model"),
@@ -46,6 +49,7 @@ KNOWN: Final[dict[str, tuple[int, str]]] = {
     "1319": (429, "The 7 day usage limit is reached, and the extra usage is used up"),
     "1320": (429, "The 5 hour usage limit is reached, and extra usage is switched off"),
     "1321": (429, "The 7 day usage limit is reached, and extra usage is switched off"),
+    "invalid_api_key": (401, "Incorrect API key provided"),
     "500": (500, "Internal error"),
     "529": (529, "Overloaded"),
 }
@@ -100,6 +104,21 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
         text = f"[{self.code}][{self.message}][{trace}]"
         error = {"type": kind, "code": self._code(numeric), "message": text}
         return msgspec.json.encode({"type": "error", "error": error, "request_id": trace})
+
+    def responses_body(self, *, numeric: bool = False) -> bytes:
+        """The JSON that a client of Responses gets."""
+        return msgspec.json.encode({"error": {"type": self._type, **self._told(numeric)}})
+
+    def responses_event(self, *, numeric: bool = False) -> bytes:
+        """The data of an event of Responses that is the error."""
+        return msgspec.json.encode({"type": "error", **self._told(numeric)})
+
+    def _told(self, numeric: bool) -> dict[str, str | int | None]:
+        return {"code": self._code(numeric), "message": self.message, "param": None}
+
+    @property
+    def _type(self) -> str:
+        return _ANTHROPIC_TYPES.get(self.status, "server_error")
 
     def _code(self, numeric: bool) -> str | int:
         return int(self.code) if numeric and self.code.isdecimal() else self.code

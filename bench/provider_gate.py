@@ -12,10 +12,12 @@ from collections import deque
 import msgspec
 
 from .provider_errors import Refusal, quota_refusal, refusal
+from .provider_knobs import Knobs
 from .provider_moods import Bodies, Moods
 from .provider_options import ProviderOptions
 from .provider_quota import Quota, QuotaLimit
 from .provider_room import Room
+from .provider_unfit import unfit
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +28,8 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     texts: tuple[str, ...] = ()
     """All that its messages say."""
+    prompt_tokens: int = 0
+    knobs: Knobs = Knobs()
     plan_url: bool | None = None
     """Whether the URL is one of the coding plan; None where the kind of key does not matter."""
 
@@ -83,6 +87,7 @@ class Gate:
         """Why the call is refused; None if it may come in."""
         return (
             self._for_good(asking)
+            or unfit(moods=self.moods, knobs=asking.knobs, prompt_tokens=asking.prompt_tokens)
             or self._out_of_quota(asking, now)
             or self._overloaded(asking, now)
             or self._too_often(asking, now)
@@ -131,6 +136,9 @@ class Gate:
 
     def _for_good(self, asking: Asking) -> Refusal | None:
         moods = self.moods
+        for pattern, code in moods.refused_keys.items():
+            if re.search(pattern, asking.key):
+                return self._error(str(code))
         if asking.plan_url is not None and asking.plan_url != (self._keys.search(asking.key) is not None):
             return self._error("1113")
         if self.is_locked(asking.account):

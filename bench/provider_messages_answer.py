@@ -133,6 +133,11 @@ class MessagesWriter(Telling, frozen=True, kw_only=True):
         return f"msg_{self.call:08x}"
 
     @property
+    def keep_alive(self) -> bytes:
+        """What says in a stream that the model still thinks."""
+        return _sse(Ping())
+
+    @property
     def stream_reports_usage(self) -> bool:
         """Whether a stream tells the usage."""
         return self.answer.reports_usage

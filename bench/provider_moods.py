@@ -40,6 +40,8 @@ class Death(StrEnum):
     """Everything came, but the last line is not ended."""
     STALL = "stall"
     """No byte comes any more, and the connection stays open."""
+    KEEP_ALIVE = "keep_alive"
+    """No content comes any more, but for ever something that says that it will."""
     ERROR = "error"
     """An error event in the middle of the stream, which then ends well; a body that is no stream is the error."""
 
@@ -92,6 +94,13 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Told when it is full; by default 1308 for hours and 1310 else, of windows that count tokens or credits only."""
 
 
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the list of models tells of one."""
+
+    context_length: Positive | None = None
+    max_output_tokens: Positive | None = None
+
+
 class FairUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An account refused so often within a while is locked with 1313, until the control door unlocks it."""
 
@@ -119,8 +128,22 @@ class Moods(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Texts: a request that has one of them anywhere in its messages is always told 1305."""
     windows: tuple[Window, ...] = ()
     fair_use: FairUse | None = None
+    models: dict[str, ModelCard] = {}
+    """What is listed in place of `simulated`; requests may name any other."""
     refused_models: dict[str, Code] = {}
     """Model → code, like 1311."""
+    refused_keys: dict[str, Code] = {}
+    """Regexp over the key → code, like 1002."""
+    context_window: Positive | None = None
+    """Tokens of the longest prompt; longer ones are told 1261."""
+    longest_answer: Positive | None = None
+    """The most tokens that may be asked for; more are a 400 that says how many are supported."""
+    affordable_tokens: Count | None = None
+    """The most tokens that the account has credit for; more, or as many as the model can, are a 402 that says so."""
+    is_reasoning_mandatory: bool = False
+    """Whether a request that turns thinking off is refused."""
+    refused_fields: tuple[str, ...] = ()
+    """Fields at the top of a request that this provider does not take."""
     plan_expired: bool = False
     """1309 to everybody."""
     plan_keys: str = ""
@@ -131,13 +154,19 @@ class Moods(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether the part of a conversation that was sent before is reported as read from a cache."""
     headers_ms_per_call: Millis = 0
     """Added before the first byte, for every other call of the account that is in flight."""
+    keep_alive_ms: Positive | None = None
+    """While it thinks, a stream says so that often; None: it is silent."""
     bodies: Bodies | None = None
+    refusal_bodies: Literal["whole", "stall", "endless"] = "whole"
+    """How the body of a refusal comes: to its end, half of it and then nothing, or without an end."""
 
     def __post_init__(self) -> None:
-        try:
-            re.compile(self.plan_keys)
-        except re.error as error:
-            raise ValueError(f"`plan_keys` is no regular expression: {error}") from error
+        for name, patterns in (("plan_keys", [self.plan_keys]), ("refused_keys", self.refused_keys)):
+            try:
+                for pattern in patterns:
+                    re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"`{name}` is no regular expression: {error}") from error
 
 
 def changed(moods: Moods, change: bytes) -> Moods:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never
 
 import msgspec
 
@@ -15,18 +15,36 @@ from .provider_dialects import Dialect
 from .provider_doors import DOORS, Behind, Door, dialect_of
 from .provider_errors import Refusal, refusal
 from .provider_http import Connection, Request, Response
-from .provider_moods import changed
+from .provider_moods import ModelCard, changed
 from .provider_options import ProviderOptions
 from .provider_quota import QuotaLimit
 from .script import Pace, Script
 from .script_file import load_script
 from .script_player import Player
 
-MODEL: Final = "simulated"
-"""The model that is listed; requests may name any other."""
+MODELS: Final = {"simulated": ModelCard(context_length=131_072, max_output_tokens=32_768)}
+"""What is listed unless a mood says otherwise; requests may name any model."""
 
 PAGE = 1000
 """Calls on one page of `/calls`."""
+
+
+class TopProvider(msgspec.Struct, frozen=True, kw_only=True):
+    """What aggregators tell of who serves a model."""
+
+    context_length: int | None
+    max_completion_tokens: int | None
+
+
+class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the list of models, with the fields that aggregators add."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "covey"
+    context_length: int | None
+    top_provider: TopProvider
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -128,8 +146,9 @@ class Provider:
                 self._desk.clear()
                 return _json(self._desk.moods)
             case Behind.MODELS | Behind.CALL:
-                model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "covey"}
-                return _json({"object": "list", "data": [model]})
+                return _json(
+                    {"object": "list", "data": [_listed(*one) for one in (self._desk.moods.models or MODELS).items()]}
+                )
             case _:
                 assert_never(door.behind)
 
@@ -157,6 +176,11 @@ async def serve(options: ProviderOptions) -> Provider:
     provider = Provider(options, load_script(options.script))
     await provider.listen()
     return provider
+
+
+def _listed(name: str, card: ModelCard) -> ListedModel:
+    top = TopProvider(context_length=card.context_length, max_completion_tokens=card.max_output_tokens)
+    return ListedModel(id=name, context_length=card.context_length, top_provider=top)
 
 
 def _json(value: object) -> Response:

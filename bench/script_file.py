@@ -17,7 +17,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..protocol.errors import ConfigError
 from ..supervisor.config_text import compose, line_at, pairs, read_text, scalar
-from .provider_moods import Bodies, FairUse, Moods, Overload, Rpm, Window
+from .provider_moods import Bodies, FairUse, ModelCard, Moods, Overload, Rpm, Window
 from .script import Refuse, Rule, Script, Turn
 
 VALID: Final[dict[str, str]] = {
@@ -58,8 +58,19 @@ VALID: Final[dict[str, str]] = {
     "answers_as": "models, each with the model that answers",
     "prompt_cache": "`true` or `false`",
     "headers_ms_per_call": "milliseconds from 0 to 3600000",
+    "models": "models, each with its context_length and max_output_tokens",
+    "context_length": "a number of tokens from 1",
+    "max_output_tokens": "a number of tokens from 1",
+    "refused_keys": "regular expressions over the key, each with a code",
+    "context_window": "a number of tokens from 1",
+    "longest_answer": "a number of tokens from 1",
+    "affordable_tokens": "a number of tokens from 0",
+    "is_reasoning_mandatory": "`true` or `false`",
+    "refused_fields": "a list of names",
+    "keep_alive_ms": "milliseconds from 1",
+    "refusal_bodies": "`whole`, `stall` or `endless`",
     "bodies": "dies, and if wanted after_chunks, every",
-    "dies": "`cut`, `torn`, `half_json`, `no_newline`, `stall` or `error`",
+    "dies": "`cut`, `torn`, `half_json`, `no_newline`, `stall`, `keep_alive` or `error`",
     "after_chunks": "a number from 0 to 100000",
     "every": "a number from 1",
     "from_s": "seconds from 0",
@@ -88,6 +99,7 @@ SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
     "overload": Overload,
     "windows": Window,
     "fair_use": FairUse,
+    "models": ModelCard,
     "bodies": Bodies,
 }
 """What a key's mapping, or each mapping of its list, is made of."""
