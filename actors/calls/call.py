@@ -53,7 +53,7 @@ class _Call:
         self._key: Key | None = None
         self._last_key: Key | None = None
         self._mends: Mends | None = None
-        self._number = 0
+        self._number = self._told = 0
         self._partial = ""
         self._is_shown = False
 
@@ -164,10 +164,13 @@ class _Call:
     # --- what others hear --------------------------------------------------------------------------------------------
 
     def _say_where(self) -> None:
-        """Log that the call goes on to another target, and why."""
+        """Log that the call goes on to another target, and why. Of one that only rests it was said when it was left."""
         if not self._route.trail:
             return
         left, cause = self._route.trail[-1]
+        if isinstance(cause, Fault) and self._number == self._told:
+            return
+        self._told = self._number
         log_event(
             log,
             "call_failed_over",

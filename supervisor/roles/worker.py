@@ -15,6 +15,7 @@ from ...actors.http.clients import Clients
 from ...actors.ports import Request
 from ...actors.quota_reading import QuotaReader
 from ...actors.runtime.ref import ActorDown, ActorRef, Down
+from ...actors.secrets_scope import ScopedSecrets
 from ...protocol.errors import CoveyError
 from ...protocol.ids import AgentId
 from ...protocol.messages.base import Done, Failed
@@ -84,7 +85,7 @@ class Worker:
         self._benches = Benches(stale_calls=service.settings.calls.breaker_stale_calls)
         self._around = Surroundings(
             slots=slots,
-            keys=FleetKeys(broker, os.environ, service.home),
+            keys=FleetKeys(broker, ScopedSecrets(), service.home),
             clients=self._clients,
             benches=self._benches,
             ledger=self._records,

@@ -112,8 +112,10 @@ async def test_each_target_is_asked_in_its_own_dialect_and_priced_by_its_own_pri
 
 async def test_the_log_says_where_it_went_and_why(pair: Any, replies: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        async with pair([replies.refusal(*UNKNOWN_MODEL)], [replies.text("x")]) as (setting, first, second):
+        spare = [replies.text("x"), replies.text("y")]
+        async with pair([replies.refusal(*UNKNOWN_MODEL)], spare) as (setting, first, second):
             await setting.ask(first, second)
+            await setting.ask(first, second)  # the first rests: that was said
 
     [said] = [record for record in caplog.records if getattr(record, "event", None) == "call_failed_over"]
     fields = said.__dict__["fields"]
