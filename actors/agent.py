@@ -17,13 +17,14 @@ from typing import Final, assert_never
 
 import msgspec
 
-from ..protocol.affinity import session_affinity
+from ..protocol.affinity import affinity_key, session_affinity
 from ..protocol.dialects.base import Finish as FinishReason
 from ..protocol.errors import CapReached, CoveyError
 from ..protocol.messages.fleet import AgentResult, AgentSpec, AgentState, AgentView
 from ..protocol.messages.ledger import (
     CallRecorded,
     CallStatus,
+    GenerationQuery,
     MessageAppended,
     SessionEnded,
     SessionOpened,
@@ -82,6 +83,7 @@ class Agent(LoopActor):
         self._rules = Rules(max_turns=spec.max_turns)
         self._next: StartCall | RunTools | None = None
         self._finish: Finish | None = None
+        self._affinity = session_affinity(spec.session)
         self._toolbox = Toolbox(())
         self._work: asyncio.Task[None] | None = None
         self._stopping: str | None = None
@@ -173,6 +175,10 @@ class Agent(LoopActor):
             totals = await insist(lambda: ledger.query(TotalsQuery(session=spec.session)), "totals")
             self._calls = totals.calls
             self._prompt_tokens, self._completion_tokens = totals.prompt_tokens, totals.completion_tokens
+        if spec.conversation is not None:
+            asked = GenerationQuery(source=spec.source, conversation=spec.conversation)
+            found = await insist(lambda: ledger.query(asked), "generation")
+            self._affinity = affinity_key(spec.source, spec.conversation, found.generation)
         self._toolbox = equip(
             spec,
             settings=around.settings,
@@ -211,6 +217,7 @@ class Agent(LoopActor):
             provider=model.provider if model else None,
             model=model.name if model else None,
             parent=spec.parent_session,
+            conversation=spec.conversation,
             at_ms=_now_ms(),
         )
 
@@ -227,7 +234,7 @@ class Agent(LoopActor):
                 max_answer_tokens=spec.max_answer_tokens,
                 effort=way.effort,
                 static_chars=len(STATIC),
-                affinity=session_affinity(spec.session),
+                affinity=self._affinity,
                 session=spec.session,
                 agent=spec.agent,
                 parent_session=spec.parent_session,

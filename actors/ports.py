@@ -19,6 +19,8 @@ from ..protocol.messages.fleet import AgentResult, AgentSpec, AgentView
 from ..protocol.messages.ledger import (
     Calls,
     CallsQuery,
+    Generation,
+    GenerationQuery,
     LedgerRecord,
     LedgerStats,
     LedgerStatsQuery,
@@ -123,6 +125,8 @@ class Ledger(Protocol):
     async def query(self, query: TranscriptQuery, *, timeout_s: float = 10.0) -> Transcript: ...
     @overload
     async def query(self, query: TotalsQuery, *, timeout_s: float = 10.0) -> Totals: ...
+    @overload
+    async def query(self, query: GenerationQuery, *, timeout_s: float = 10.0) -> Generation: ...
     @overload
     async def query(self, query: CallsQuery, *, timeout_s: float = 10.0) -> Calls: ...
     @overload

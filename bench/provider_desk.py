@@ -73,6 +73,10 @@ class Desk:
         """What the quota endpoint shows to the caller's account."""
         return self._gate.quota(_account(_key(request)), now=self._now())
 
+    def key_refusal(self, request: Request) -> Refusal | None:
+        """Why the caller is shown nothing of this; None if his key is good."""
+        return self._gate.key_refusal(_key(request))
+
     # --- what it is told ---------------------------------------------------------------------------------------------
 
     def set_moods(self, moods: Moods) -> None:

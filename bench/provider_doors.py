@@ -34,6 +34,8 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     """Of the call, or of the error if there is none."""
     plan_url: bool | None = None
     """Whether it is for coding-plan keys; None: for all."""
+    is_keyed: bool = False
+    """Closed to keys that are refused, as calls are anyhow."""
     is_control: bool = False
     """Only for clients on this machine."""
 
@@ -45,6 +47,10 @@ def _call(dialect: Dialect, plan_url: bool | None = None) -> Door:
     return Door(behind=Behind.CALL, methods=_POST, dialect=dialect, plan_url=plan_url)
 
 
+def _shown(behind: Behind, dialect: Dialect = Dialect.CHAT) -> Door:
+    return Door(behind=behind, dialect=dialect, is_keyed=True)
+
+
 DOORS: Final[dict[str, Door]] = {
     "/v1/chat/completions": _call(Dialect.CHAT),
     "/v1/messages": _call(Dialect.MESSAGES),
@@ -52,11 +58,11 @@ DOORS: Final[dict[str, Door]] = {
     "/api/coding/paas/v4/chat/completions": _call(Dialect.CHAT, plan_url=True),
     "/api/paas/v4/chat/completions": _call(Dialect.CHAT, plan_url=False),
     "/api/anthropic/v1/messages": _call(Dialect.MESSAGES, plan_url=True),
-    "/v1/models": Door(behind=Behind.MODELS),
-    "/api/anthropic/v1/models": Door(behind=Behind.MODELS, dialect=Dialect.MESSAGES),
-    "/api/coding/paas/v4/models": Door(behind=Behind.MODELS),
-    "/api/paas/v4/models": Door(behind=Behind.MODELS),
-    "/api/monitor/usage/quota/limit": Door(behind=Behind.QUOTA),
+    "/v1/models": _shown(Behind.MODELS),
+    "/api/anthropic/v1/models": _shown(Behind.MODELS, Dialect.MESSAGES),
+    "/api/coding/paas/v4/models": _shown(Behind.MODELS),
+    "/api/paas/v4/models": _shown(Behind.MODELS),
+    "/api/monitor/usage/quota/limit": _shown(Behind.QUOTA),
     "/stats": Door(behind=Behind.STATS),
     "/accounts": Door(behind=Behind.ACCOUNTS),
     "/calls": Door(behind=Behind.CALLS),

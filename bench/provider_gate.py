@@ -94,6 +94,11 @@ class Gate:
             or self._no_room(asking, now)
         )
 
+    def key_refusal(self, key: str) -> Refusal | None:
+        """Why nothing is told to who shows this key; None if it is good."""
+        codes = self.moods.refused_keys.items()
+        return next((self._error(str(code)) for pattern, code in codes if re.search(pattern, key)), None)
+
     def enter(self, call: int, asking: Asking, *, now: float) -> None:
         """Count a call in flight. The caller has asked whether it may come in."""
         self._room.enter(call, asking.account, asking.model)
@@ -136,9 +141,8 @@ class Gate:
 
     def _for_good(self, asking: Asking) -> Refusal | None:
         moods = self.moods
-        for pattern, code in moods.refused_keys.items():
-            if re.search(pattern, asking.key):
-                return self._error(str(code))
+        if (refused := self.key_refusal(asking.key)) is not None:
+            return refused
         if asking.plan_url is not None and asking.plan_url != (self._keys.search(asking.key) is not None):
             return self._error("1113")
         if self.is_locked(asking.account):

@@ -122,6 +122,8 @@ class Provider:
             return self._error(refusal("1220", "The control doors are for this machine only"))
         if door.behind is Behind.CALL:
             return self._desk.call(door, request, client)
+        if door.is_keyed and (refused := self._desk.key_refusal(request)) is not None:
+            return self._error(refused, door.dialect)
         return self._answer(door, request)
 
     def _answer(self, door: Door, request: Request) -> Response:

@@ -84,6 +84,8 @@ def _codes(*codes: int | str) -> frozenset[str]:
 
 
 _ASKED: Final = frozenset({None, 400, 422})
+_FOUND: Final = frozenset({None, 400, 404, 422})
+"""Some say of a part of the request that it was not found."""
 _GRAMMAR: Final = frozenset({None, 400, 422, 500})
 _ANSWERED: Final = frozenset({None, 400, 413, 422, 500})
 _PAID: Final = frozenset({None, 400, 402, 403, 429})
@@ -148,9 +150,9 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(kind=FaultKind.SCHEMA_REFUSED, codes=_codes("invalid_function_parameters")),
     # Text that says more than the status it comes with
     Row(kind=FaultKind.IMAGE_REFUSED, statuses=_ASKED, text=IMAGE),
-    Row(kind=FaultKind.SIGNATURE_REFUSED, statuses=_ASKED, text=SIGNATURE),
+    Row(kind=FaultKind.SIGNATURE_REFUSED, statuses=_FOUND, text=SIGNATURE),
     Row(kind=FaultKind.REASONING_MANDATORY, statuses=_ASKED, text=MANDATORY),
-    Row(kind=FaultKind.CACHE_REFUSED, statuses=_ASKED, text=CACHE),
+    Row(kind=FaultKind.CACHE_REFUSED, statuses=_FOUND, text=CACHE),
     Row(kind=FaultKind.SCHEMA_REFUSED, statuses=_GRAMMAR, text=SCHEMA),
     Row(kind=FaultKind.NAME_REFUSED, statuses=_ASKED, text=NAME),
     Row(kind=FaultKind.ROLES_REFUSED, statuses=_GRAMMAR, text=ROLES),

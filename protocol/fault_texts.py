@@ -19,10 +19,11 @@ def _either(*patterns: str) -> re.Pattern[str]:
 
 _NO: Final = (
     r"(?:not (?:supported|permitted|allowed|available|recognized|valid|enabled)|unsupported|unknown|unrecognized"
-    r"|unexpected|extra inputs|invalid|a maximum of|must not|may not be)"
+    r"|unexpected|extra inputs|invalid|a maximum of|must not|may not be|input should be|does not match any of)"
 )
 _THOUGHT: Final = (
-    r"(?<![\w.-])(?:reasoning_effort|reasoning\.effort|reasoning|thinking|enable_thinking|thinking_budget)(?!\w)"
+    r"(?<![\w.-])(?:reasoning_effort|reasoning\.effort|reasoning|thinking|enable_thinking|thinking_budget|output_config)"
+    r"(?!\w)"
 )
 _CACHE: Final = r"(?:cache_control|prompt_cache_key|prompt_cache_retention|cache_?point)"
 _LEVEL: Final = r"['\"`](?:minimal|low|medium|high|xhigh|max)['\"`]"
@@ -41,6 +42,8 @@ SIGNATURE: Final = _either(
     r"\bsignature\b.{0,40}\bin `?thinking`? block|thought[_ ]signature",
     r"encrypted[_ ]content\b.{0,80}\b(?:could not|invalid|verif|decrypt|not valid)|invalid[_ ]encrypted[_ ]content",
     r"(?:thinking|redacted_thinking)`? blocks?\b.{0,80}\bcannot be modified",
+    r"thinking is disabled, an `?assistant`? message|thinking blocks, the first block must be",
+    r"blocks must match the parameters",
     r"of type 'reasoning' was provided without|item with id 'rs_\w{1,80}' not found",
 )
 MANDATORY: Final = _either(
@@ -55,7 +58,7 @@ MANDATORY: Final = _either(
 EFFORT: Final = _either(
     rf"{_THOUGHT}['\"`]?.{{0,60}}{_NO}",
     rf"\b{_NO}\b.{{0,60}}{_THOUGHT}",
-    r"(?:does not|doesn't) support (?:reasoning|thinking|effort)",
+    r"(?:does not|doesn't) support (?:the |)(?:reasoning|thinking|effort)|encrypted content is not supported",
     rf"(?:unsupported|invalid) value: {_LEVEL}(?s:.{{0,240}})(?:reasoning|thinking|effort)",
     rf"(?:reasoning|effort)\b.{{0,80}}{_LEVEL}.{{0,60}}{_NO}",
     r"must start with a thinking block|must be greater than `?thinking\.budget_tokens",
@@ -63,7 +66,9 @@ EFFORT: Final = _either(
 )
 """An effort, or any word about thinking, is not accepted."""
 LEVEL: Final = re.compile(_LEVEL)
-CACHE: Final = _either(rf"{_CACHE}\b[^\n]{{0,160}}{_NO}", rf"{_NO}[^\n]{{0,120}}{_CACHE}")
+CACHE: Final = _either(
+    rf"{_CACHE}\b[^\n]{{0,160}}{_NO}", rf"{_NO}[^\n]{{0,120}}{_CACHE}", r"no endpoints found that support cache control"
+)
 SCHEMA: Final = _either(
     r"failed to (?:parse|initialize|compile) grammar|error parsing grammar|json schema conversion failed",
     r"pattern must start with '\^' and end with '\$'|unrecognized schema",
@@ -162,7 +167,14 @@ KEY: Final = _any("api key not valid", "api_key_invalid", "invalid api key", "in
 RELAYED: Final = _either(
     r"provider returned error|rate[- ]limited upstream|upstream (?:provider )?(?:is )?(?:rate[- ]limit|temporarily)"
 )
-CONCURRENCY: Final = _any("high concurrency", "too many concurrent", "concurrency limit", "reduce concurrency", "并发")
+CONCURRENCY: Final = _any(
+    "high concurrency",
+    "too many concurrent",
+    "concurrent connections",
+    "concurrency limit",
+    "reduce concurrency",
+    "并发",
+)
 OVERLOADED: Final = _any(
     "overloaded", "at capacity", "over capacity", "server overload", "no capacity", "访问量过大", "loading model"
 )
@@ -186,7 +198,7 @@ NOBODY_MAY: Final = _any(
 )
 NO_MODEL: Final = _either(
     r"\bmodel\b.{0,200}\b(?:not found|not exist|is not available)",
-    r"no such model|unknown model|model_not_found|no endpoints found|模型不存在",
+    r"no such model|unknown model|model_not_found|no endpoints found|is not a valid model id|模型不存在",
 )
 POLICY: Final = _any(
     "content_filter", "content filter", "responsibleaipolicy", "unsafe or sensitive", "new_sensitive", "敏感内容"

@@ -235,12 +235,14 @@ class AsyncFleet:
         max_turns: int | None = None,
         max_answer_tokens: int | None = None,
         source: str = "client",
+        conversation: str | None = None,
         priority: Priority = Priority.AGENT,
         cap: str | None = None,
     ) -> AsyncAgent:
         """Run an agent in the fleet. `model` is a name at the default provider, or `provider/name`.
 
         The provider is asked to cut each answer at `max_answer_tokens`; an answer that is cut says so at its end.
+        `conversation` names what it goes on with at `source`: providers keep it warm, and see only its hash.
         `cap` names what its calls and its children's may spend (`declare_cap`).
         Raises `UsageError` for a model nobody configured, `RemoteError` if the fleet refuses the agent.
         """
@@ -257,6 +259,7 @@ class AsyncFleet:
             max_turns=max_turns or 0,
             max_answer_tokens=max_answer_tokens,
             source=source,
+            conversation=conversation,
             priority=priority,
             cap=cap,
         )

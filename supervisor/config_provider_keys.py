@@ -199,8 +199,10 @@ PROVIDER_KEYS: Final = (
     Key(
         "providers.<name>.models.<model>.max_output_tokens", Whole(1, 10_000_000), None, "The longest answer it gives."
     ),
-    Key("providers.<name>.models.<model>.has_tools", Truth(), None, "Whether it calls tools."),
-    Key("providers.<name>.models.<model>.has_images", Truth(), None, "Whether it sees images."),
+    Key(
+        "providers.<name>.models.<model>.has_tools", Truth(), None, "Whether it calls tools; for `covey models` alone."
+    ),
+    Key("providers.<name>.models.<model>.has_images", Truth(), None, "Whether it sees images; the same."),
     Key("providers.<name>.models.<model>.has_reasoning", Truth(), None, "Whether it thinks before it answers."),
     *_price_rows("prices", "US dollars for", "a model has no price"),
     *_price_rows("credits", "What a plan counts, in its own units, for", "it counts nothing that is known"),

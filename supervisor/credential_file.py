@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -36,7 +36,7 @@ LOCK_S: Final = 30.0
 
 _LOOK_AGAIN_S: Final = 0.02
 
-Signature = tuple[int, int, int] | None
+Signature = tuple[int, int, int, int] | None
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class CredentialFile:
             found = os.lstat(self.path)
         except OSError:
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def read(self) -> Kept:
         """All credentials; none where there is no file. Raises `CredentialProblem`."""
@@ -95,6 +95,7 @@ class CredentialFile:
         """Replace the file, on the disk when this returns; for whoever has the lock. Raises `HomeError`."""
         content = msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n"
         replace_file(self.path, content, mode=0o600)
+        self._sweep()
 
     @contextmanager
     def lock(self, *, timeout_s: float = LOCK_S) -> Iterator[None]:
@@ -132,6 +133,12 @@ class CredentialFile:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _sweep(self) -> None:
+        """Take away what writers left that were killed: drafts hold secrets, too. No other writer is at it now."""
+        for draft in self._home.path.glob(f".{NAME}.*"):
+            with suppress(OSError):
+                draft.unlink()
+
     def _take(self) -> FileLock | None:
         try:
             return take(self._lock, create=True)
@@ -148,8 +155,6 @@ class CredentialFile:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
-            if os.path.lexists(self.path):
-                raise self._refused("is a symbolic link", "put the file itself there") from None
             return None
         except OSError as error:
             is_link = self.path.is_symlink()
@@ -159,6 +164,8 @@ class CredentialFile:
             self._check(descriptor)
             with open(descriptor, "rb", closefd=False) as file:
                 content = file.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise self._refused(f"cannot be read and kept closed: {error.strerror}", "look at its folder") from None
         finally:
             os.close(descriptor)
         if len(content) > MOST_BYTES:
@@ -173,6 +180,9 @@ class CredentialFile:
             raise self._refused(
                 f"belongs to user {found.st_uid}, not to you ({os.geteuid()})", "move it away and add your own"
             )
+        if folder.st_uid not in (os.geteuid(), 0):
+            problem = f"belongs to user {folder.st_uid}, who can replace what is in it"
+            raise CredentialProblem(self._home.path, problem, "use a folder of your own as the home")
         writers = stat.S_IWGRP | stat.S_IWOTH
         for place, mode in ((self.path, found.st_mode), (self._home.path, folder.st_mode)):
             if mode & writers:

@@ -10,9 +10,9 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -44,6 +44,8 @@ from .rest_file import RestFile
 from .sockets import make_context
 
 OFFER_S: Final = 10.0
+
+T = TypeVar("T")
 
 
 class Keyring(Protocol):
@@ -82,7 +84,8 @@ class HomeKeyring:
         self._sources.kept = self._file.read()
         self._sources.rests = RestFile(home).load()
         self._renewer = Renewer(self._file, refresh, wall_ms=_now_ms)
-        self._commands = KeyCommands(without_keys(environ, providers))
+        self._environ = without_keys(environ, providers)
+        self._commands = KeyCommands()
 
     async def keys(self, provider: str) -> tuple[OfferedKey, ...]:
         """See `Keyring.keys`."""
@@ -101,7 +104,7 @@ class HomeKeyring:
             return NotRenewed("a plain key cannot be renewed", is_final=True)
         if self._sources.rest_of(provider, login.token or "") is not None:
             stale = login.token  # refused by somebody else
-        renewed = await self._renewer.renew(provider, key.account, stale)
+        renewed = await _to_its_end(self._renewer.renew(provider, key.account, stale))
         if isinstance(renewed, NotRenewed):
             return renewed
         self._sources.kept = self._file.read()
@@ -109,7 +112,7 @@ class HomeKeyring:
 
     async def _printed(self, provider: str, key: OfferedKey, stale: str | None) -> OfferedKey | NotRenewed:
         try:
-            got = await asyncio.to_thread(self._commands.run, self._sources.command(provider) or "")
+            got = await self._commands.fetch(self._sources.command(provider) or "", self._environ)
         except asyncio.CancelledError:
             self._commands.close()  # or the thread, which nobody can cancel, would wait for it
             raise
@@ -184,6 +187,16 @@ def _problem_of(home: Home, on_mended: Callable[[str], None]) -> CredentialProbl
     except CredentialProblem as problem:
         return problem
     return None
+
+
+async def _to_its_end(renewal: Coroutine[Any, Any, T]) -> T:
+    """What is begun is finished, also when the command is interrupted: the refresh token may be good once."""
+    task = asyncio.ensure_future(renewal)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 def _with_secret(key: OfferedKey, secret: str | None, expires_ms: int | None) -> OfferedKey:

@@ -28,7 +28,6 @@ from ..protocol.messages.credentials import (
     KeysOffered,
     KeysQuery,
     KeyTrouble,
-    KeyWorks,
     OfferedKey,
     RenewKey,
 )
@@ -41,6 +40,9 @@ FRESH_S: Final = 3.0
 
 LOOK_S: Final = 1.0
 """How often the file is looked at, for whether it has anything for a provider."""
+
+KNOWN_S: Final = 2.0
+"""How long an answer is waited for where the pool is known and merely old."""
 
 OFFER_S: Final = 30.0
 RENEW_S: Final = 90.0
@@ -106,6 +108,8 @@ class FleetKeys:
         problem = None
         while True:
             known = await self._pool(provider.name)
+            if not known.keys and known.problem is None:
+                return await self._environment.choose(provider, avoid=avoid)
             chosen = known.pool.choose(provider.key_strategy, avoid=avoid, now_ms=self._wall_ms(), chance=self._chance)
             if isinstance(chosen, NoneFree):
                 raise no_key(provider.name, chosen, problem or known.problem)
@@ -135,15 +139,6 @@ class FleetKeys:
         with suppress(LinkFull):  # whoever calls next notices it again
             self._link.post(KeyTrouble(provider=provider.name, account=key.fingerprint, token=token, rest=rest))
         # Asked anew, behind what was just said: only the credentials know whether the account rests or one token of it.
-        self._forget(provider.name)
-
-    def works(self, provider: ProviderSettings, key: Key) -> None:
-        """A call with this key succeeded although it is said to rest: it rests no more. Never waits."""
-        token = fingerprint(key.secret)
-        if token is None or key.fingerprint is None or not self._is_kept(provider):
-            return
-        with suppress(LinkFull):
-            self._link.post(KeyWorks(provider=provider.name, account=key.fingerprint, token=token))
         self._forget(provider.name)
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -181,9 +176,11 @@ class FleetKeys:
         known = self._known.get(provider)
         if known is not None and self._clock() < known.old_at:
             return known
+        is_believed = known is not None and known.old_at > 0
         try:
-            return await self._once(provider, lambda: self._ask_pool(provider))
-        except CoveyError as error:
+            async with asyncio.timeout(KNOWN_S if is_believed else None):
+                return await self._once(provider, lambda: self._ask_pool(provider))
+        except (CoveyError, TimeoutError) as error:
             if known is not None:
                 return known
             raise NoKey(provider, f"the fleet's credentials cannot be asked: {error}") from error

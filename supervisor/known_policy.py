@@ -1,4 +1,7 @@
-"""What the broker told about budgets, kept fresh: a look costs no round trip, and has one made when it is old."""
+"""What the broker told about budgets, kept fresh: a look costs no round trip, and has one made when it is old.
+
+Whoever would pass without asking the broker waits for that one round trip: a limit may have been configured meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ from ..protocol.errors import CoveyError
 from ..protocol.messages.broker import Policy, PolicyQuery
 from .link import Link
 
-FRESH_S: Final = 5.0
-"""How long a policy is believed without asking: a limit that was new is held by everybody after it, and one look."""
+FRESH_S: Final = 1.0
+"""How long a policy is believed without asking: a limit that was new is held by everybody after it."""
 
 ANSWER_S: Final = 5.0
+"""A broker that is away for longer does not keep calls that nobody counts from going out."""
 
 
 class KnownPolicy:
@@ -24,7 +28,8 @@ class KnownPolicy:
         self._fresh_s = fresh_s
         self._loop = asyncio.get_running_loop()
         self._asking: asyncio.Task[None] | None = None
-        self._learn(policy)
+        self._policy = policy
+        self._old_at = self._loop.time() + fresh_s
 
     @classmethod
     async def ask(cls, link: Link, *, timeout_s: float) -> KnownPolicy:
@@ -42,13 +47,17 @@ class KnownPolicy:
             self._asking = self._loop.create_task(self._ask_again())
         return self._policy
 
+    async def fresh(self) -> Policy:
+        """Return what is known, asked for anew if that is old and the broker answers."""
+        self.look()
+        if self._asking is not None:
+            await asyncio.shield(self._asking)
+        return self._policy
+
     async def _ask_again(self) -> None:
         try:
             with suppress(CoveyError):
-                self._learn(cast(Policy, await self._link.ask(PolicyQuery(), timeout_s=ANSWER_S)))
+                self._policy = cast(Policy, await self._link.ask(PolicyQuery(), timeout_s=ANSWER_S))
         finally:
+            self._old_at = self._loop.time() + self._fresh_s
             self._asking = None
-
-    def _learn(self, policy: Policy) -> None:
-        self._policy = policy
-        self._old_at = self._loop.time() + self._fresh_s

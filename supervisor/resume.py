@@ -145,6 +145,7 @@ def _spec(
         tree=agent,
         max_turns=0,
         source=row.source or SOURCE,
+        conversation=row.conversation,
         priority=Priority.INTERACTIVE,
     )
 

@@ -84,7 +84,10 @@ class Slots:
         policy = self._policy.look()
         provider = self._provider(request.destination, policy)
         if provider is None and request.cap is None and not policy.counts_all:
-            return Unlimited(call=request.call)
+            policy = await self._policy.fresh()
+            provider = self._provider(request.destination, policy)
+            if provider is None and not policy.counts_all:
+                return Unlimited(call=request.call)
         try:
             # The broker counts the timeout; a successor, which knows no waiters, counts it anew. One that is not there
             # counts nothing.

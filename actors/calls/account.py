@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Final
 
 from ...protocol.dialects.base import Answer
-from ...protocol.faults import Fault
+from ...protocol.faults import Fault, FaultScope
 from ...protocol.ids import CallId
+from ...protocol.messages.broker import Outcome
 from ...protocol.messages.ledger import CallRecorded, CallStatus
 from ...protocol.prices import cost_usd, price_of
 from ...protocol.usage import Usage
 from .call_request import CallRequest, Record
 from .route import Target
+
+NOTHING: Final = Usage(input=0, output=0)
+"""What a call has used that was refused, or that nobody heard of."""
 
 
 class Account:
@@ -31,15 +36,32 @@ class Account:
         self._now = asyncio.get_running_loop().time
         self._opened, self._opened_at_ms = self._now(), int(time.time() * 1000)
         self._first_byte: float | None = None
+        self.is_sent = False
+        """Whether the provider may have heard of it."""
         self.status: CallStatus | None = None
         """How the attempt ended; None before."""
-        self.usage: Usage | None = None
-        """What the provider reported; None before the end, and where it did not say."""
+        self._usage: Usage | None = None
+        self._fault: Fault | None = None
 
     @property
     def took_s(self) -> float:
         """Seconds since the slot was there."""
         return self._now() - self._opened
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether it ended without an answer of the provider, which may count it for a moment longer."""
+        return self.is_sent and self._fault is not None and self._fault.status is None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the broker is told of the end; None where there is none yet, nobody knows it, or nobody was asked."""
+        fault = self._fault
+        if fault is None:
+            return Outcome(usage=self._usage) if self.status is CallStatus.COMPLETED else None
+        if fault.scope is FaultScope.LOCAL and not self.is_sent:
+            return None
+        return Outcome(fault=fault, usage=NOTHING if self.status is CallStatus.REFUSED else self._usage)
 
     def first_byte(self) -> None:
         """The first byte of the answer's body is there; later words of it change nothing."""
@@ -49,7 +71,11 @@ class Account:
     def close(self, status: CallStatus, answer: Answer | None = None, fault: Fault | None = None) -> None:
         """Hand the record over."""
         assert self.status is None, "one attempt has one record"
-        self.status, self.usage = status, answer.usage if answer is not None else None
+        self.status, self._fault = status, fault
+        if self.is_sent:
+            self._usage = answer.usage if answer is not None else None
+        else:
+            self._usage = NOTHING
         request, provider, model = self._request, self._target.provider, self._target.model
         self._record(
             CallRecorded(
@@ -59,8 +85,10 @@ class Account:
                 model=model,
                 status=status,
                 started_at_ms=self._opened_at_ms,
-                usage=self.usage,
-                cost_estimated_usd=cost_usd(self.usage, price_of(provider.prices, model), at=self._opened_at_ms / 1000),
+                usage=self._usage,
+                cost_estimated_usd=cost_usd(
+                    self._usage, price_of(provider.prices, model), at=self._opened_at_ms / 1000
+                ),
                 session=request.session,
                 agent=request.agent,
                 task=request.task,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import dataclass
-from typing import Final
 
 from ...protocol.backend import Backend
 from ...protocol.dialects.ask import Rendered, Traits
@@ -15,10 +14,8 @@ from ...protocol.errors import CoveyError
 from ...protocol.faults import Fault
 from ...protocol.ids import CallId
 from ...protocol.mending import Mends
-from ...protocol.messages.broker import Acquire, Destination, Granted, Outcome
+from ...protocol.messages.broker import Acquire, Destination, Granted
 from ...protocol.messages.fleet import AgentState
-from ...protocol.messages.ledger import CallStatus
-from ...protocol.usage import Usage
 from ..ports import Hold, Key
 from .account import Account
 from .call_request import CallRequest, estimated_cost_usd, estimated_tokens
@@ -27,9 +24,6 @@ from .clocks import Clocks
 from .exchange import Exchange
 from .route import Target
 from .terms import terms_of
-
-NOTHING: Final = Usage(input=0, output=0)
-"""What a refused call has used."""
 
 
 class NoSlot(Exception):
@@ -42,6 +36,10 @@ class NoSlot(Exception):
 
 class _Cut(Exception):
     """The exchange ended without an answer of the provider: leaving the slot by this says that it was cut."""
+
+
+class _Unasked(Exception):
+    """Stopped before the provider was asked: the slot goes back as it came, and only then is it a cancel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +56,8 @@ class Ended:
     partial: str = ""
     has_output: bool = False
     """Whether it had begun to say something."""
+    was_cut: bool = False
+    """The provider was asked, and gave no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,23 +84,29 @@ class Attempt:
         terms = terms_of(self.target, caller.calls, self.request.effort)
         clocks = terms.clocks.within(self.left_s)
         ended: Ended | None = None
+        unasked: _Unasked | None = None
         caller.on_state(AgentState.WAITING, self.target.provider.name)
         try:
             async with caller.slots.slot(self._acquire(call, clocks)) as hold:
-                ended = await self._held(call, hold, terms.traits, clocks, caller)
-                if hold.outcome is not None and isinstance(ended.what, Fault) and ended.what.status is None:
+                try:
+                    ended = await self._held(call, hold, terms.traits, clocks, caller)
+                except _Unasked as stopped:
+                    unasked = stopped
+                if ended is not None and ended.was_cut:
                     raise _Cut
         except _Cut:
             pass
         except CoveyError as refused:
-            if ended is None:
+            if ended is None and unasked is None:
                 raise NoSlot(refused) from refused
+        if unasked is not None:
+            raise asyncio.CancelledError(*unasked.args) from unasked
         assert ended is not None, "an attempt ends with an answer or a fault"
         return ended  # also when only giving the slot back failed: what was answered stands
 
     async def _held(self, call: CallId, hold: Hold, traits: Traits, clocks: Clocks, caller: Caller) -> Ended:
         if not caller.may_start():
-            raise asyncio.CancelledError("stopped before the call began")
+            raise _Unasked("stopped before the call began")
         now = asyncio.get_running_loop().time
         entry = caller.benches.enter(self.backend, now())
         if isinstance(entry, Fault):
@@ -127,16 +133,16 @@ class Attempt:
         exchange = self._exchange(account, rendered, hold, clocks, caller)
         try:
             what = await exchange.run()
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
+            if not account.is_sent:
+                raise _Unasked(*cancelled.args) from cancelled
             if exchange.partial:
                 caller.on_partial(exchange.partial)
             raise
+        finally:
+            hold.outcome = account.outcome
         if grant is not None and grant.wants_quota:
             caller.on_quota_wanted(grant.budget, self.target.provider, self.key.secret)
-        hold.outcome = Outcome(
-            fault=what if isinstance(what, Fault) else None,
-            usage=NOTHING if account.status is CallStatus.REFUSED else account.usage,
-        )
         return Ended(
             what=what,
             took_s=account.took_s,
@@ -144,6 +150,7 @@ class Attempt:
             max_tokens=rendered.max_tokens,
             partial=exchange.partial,
             has_output=exchange.has_output,
+            was_cut=account.was_cut,
         )
 
     def _exchange(self, account: Account, rendered: Rendered, hold: Hold, clocks: Clocks, caller: Caller) -> Exchange:

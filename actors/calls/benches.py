@@ -2,7 +2,7 @@
 
 A backend rests after a call went on to its next target because of it: until the time the provider named, else a minute,
 twice as long each time, at most an hour. Every call begins at its primary again once that does not rest. An answer ends
-the rest, and so does a person's word that the account may be used again (`lift`).
+the rest, and so does a change of the configuration.
 
 Pure state, owned by the loop: times are passed in, `now` the loop's and `wall` Unix seconds. Bounded.
 """
@@ -99,9 +99,10 @@ class Benches:
             self._benches.pop((scope, surface(backend, scope)), None)
         self._breaker.heard(backend)
 
-    def lift(self) -> None:
-        """A person says that accounts may be used again, or keys were changed: nothing rests any more."""
+    def reconfigure(self, *, stale_calls: int) -> None:
+        """A person has put something right: nothing rests any more, and silences are counted anew."""
         self._benches.clear()
+        self._breaker = Breaker(stale_calls, kept=self._kept)
 
     # --- silence -----------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,6 @@ class Exchange:
         self._vigil = Vigil(clocks, self._now())
         self._watch: Watch | None = None
         self._reader = wire_dialect(target.provider.dialect).reader(rendered.names, model=target.model)
-        self._is_sent = False
         self.has_output = False
         """Whether the answer had begun to say something."""
         self.partial = ""
@@ -107,7 +106,7 @@ class Exchange:
         )
 
     def _on_sent(self) -> None:
-        self._is_sent = True
+        self._account.is_sent = True
         self._vigil.sent(self._now())
         assert self._watch is not None, "it is sent under watch"
         self._watch.look()
@@ -174,24 +173,30 @@ class Exchange:
     # --- none --------------------------------------------------------------------------------------------------------
 
     async def _refused(self, response: httpx.Response) -> Fault:
-        """Name an error answer. It is recorded with what is known of it if its body does not come in time."""
+        """Name an error answer. It is recorded with what is known of it if its body does not come in time, or if we are
+        cancelled meanwhile."""
         body = bytearray()
-        with suppress(TimeoutError, httpx.HTTPError):
-            async with asyncio.timeout(self._clocks.refusal_s):
-                async for piece in _pieces(response):
-                    body += piece
-                    if len(body) > REFUSAL_BYTES:
-                        break
+        try:
+            with suppress(TimeoutError, httpx.HTTPError):
+                async with asyncio.timeout(self._clocks.refusal_s):
+                    async for piece in _pieces(response):
+                        body += piece
+                        if len(body) > REFUSAL_BYTES:
+                            break
+        finally:
+            fault = self._end(CallStatus.REFUSED, self._named(response, bytes(body)))
+        return fault
+
+    def _named(self, response: httpx.Response, body: bytes) -> Fault:
         target = self._target
-        fault = classify(
+        return classify(
             status=response.status_code,
-            body=bytes(body),
+            body=body,
             retry_after=retry_after_of(response.headers),
             now=time.time(),
             sent_tokens=len(self._rendered.body) // BYTES_PER_TOKEN,
             window_tokens=model_facts(target.provider, target.model).context_window,
         )
-        return self._end(CallStatus.REFUSED, fault)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -203,7 +208,7 @@ class Exchange:
 
     def _cut(self, status: CallStatus) -> None:
         """Close the account of an attempt that is left in the middle, if there is anything to account for."""
-        if self._is_sent and self._account.status is None:
+        if self._account.is_sent and self._account.status is None:
             answer = self._reader.close()
             self.partial = answer.text
             self._account.close(status, answer)

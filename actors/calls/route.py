@@ -122,8 +122,8 @@ class Route:
 
     def park_wait_s(self, now: float) -> float | None:
         """How long a parked account is worth waiting for; None: as long as the provider's settings say."""
-        has_next = self._chain.has_next(lambda backend: self._benches.resting(backend, now) is None)
-        return WAIT_WORTH_S if has_next and not self._is_last_resort else None
+        has_other = self._has_other(FaultScope.ACCOUNT, now)
+        return WAIT_WORTH_S if has_other and not self._is_last_resort else None
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -182,6 +182,7 @@ class Route:
                 return self._without_key(error, at)
             case BudgetParked(until=until):
                 self._keep_in_mind(inf if until is None else at.now + until - at.wall, asked=False)
+                self._chain.failed(self.backend, FaultScope.ACCOUNT, is_final=False)
             case BudgetLocked():
                 self._chain.failed(self.backend, FaultScope.ACCOUNT, is_final=True)
             case RequestRefused():
@@ -206,7 +207,8 @@ class Route:
             return End(fault)
         pause = pause_s(fault, self.strain, self._patience, chance=at.chance, is_brokered=is_brokered)
         stays = is_worth_staying(fault, attempts=self.strain.attempts, wall=at.wall)
-        if pause is not None and (stays or not self._has_other(fault, at.now)):
+        has_other = may_help_elsewhere(fault) and self._has_other(scope, at.now)
+        if pause is not None and (stays or not has_other):
             return Again(pause)
         self._chain.failed(self.backend, scope, is_final=pause is None)
         if pause is not None:
@@ -222,10 +224,10 @@ class Route:
             self._chain.outgrew(max(known))
         return bool(known)
 
-    def _has_other(self, fault: Fault, now: float) -> bool:
-        """Whether a target could be gone to that `fault` does not speak against."""
-        here, scope = self.backend, told_scope(fault)
-        return may_help_elsewhere(fault) and self._chain.has_next(
+    def _has_other(self, scope: FaultScope, now: float) -> bool:
+        """Whether a target could be gone to that a fault of `scope` here does not speak against."""
+        here = self.backend
+        return self._chain.has_next(
             lambda there: not is_same(there, here, scope) and self._benches.resting(there, now) is None
         )
 

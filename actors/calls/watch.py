@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Final
 
 from .vigil import Expired, Vigil
+
+LATE_S: Final = 0.25
+"""A timer that fires so late was held up by this process: what came meanwhile is read first, and has so long for it."""
 
 
 class RanOut(Exception):
@@ -26,7 +30,9 @@ class Watch:
     def __init__(self, vigil: Vigil) -> None:
         self._vigil = vigil
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0
+        """When it fires; uvloop's own word for that is not to be had of a timer that is due at once."""
         self._late: Expired | None = None
 
     def __enter__(self) -> Watch:
@@ -34,15 +40,15 @@ class Watch:
         assert task is not None, "an attempt runs in a task"
         self._task = task
         self._cancels = task.cancelling()
-        self._set()
+        self._set(self._vigil.deadline)
         return self
 
     def look(self) -> None:
         """To be told where the next deadline may have come nearer: when the attempt enters another phase."""
-        timer = self._timer
-        if timer is not None and self._vigil.deadline < timer.when():
+        timer, deadline = self._timer, self._vigil.deadline
+        if timer is not None and deadline < self._due:
             timer.cancel()
-            self._set()
+            self._set(deadline)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -54,13 +60,16 @@ class Watch:
         if self._late is not None and self._task.uncancel() <= self._cancels and kind is asyncio.CancelledError:
             raise RanOut(self._late) from error
 
-    def _set(self) -> None:
-        self._timer = self._loop.call_at(self._vigil.deadline, self._ring)
+    def _set(self, due: float) -> None:
+        self._due, self._timer = due, self._loop.call_at(due, self._ring)
 
     def _ring(self) -> None:
-        self._timer = None
-        self._late = self._vigil.expired(self._loop.time())
-        if self._late is None:
-            self._set()
+        now, self._timer = self._loop.time(), None
+        late = self._vigil.expired(now)
+        if late is None:
+            self._set(self._vigil.deadline)
+        elif now - self._due > LATE_S:
+            self._set(now + LATE_S)
         else:
+            self._late = late
             self._task.cancel()

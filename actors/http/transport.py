@@ -29,6 +29,10 @@ from .tunnels import refusal
 
 KEPT_TRIES: Final = 2
 """Kept connections that may turn out to be closed before a request gets one of its own."""
+MET_S: Final = 1.0
+"""A close that was on its way when the request went out is here after a round trip. One that comes later may be the end
+of a server that had read the request and worked on it; sent again from here, it would be a second call with one record.
+"""
 
 NO_TIMEOUTS: Final[Mapping[str, float | None]] = MappingProxyType({})
 
@@ -37,8 +41,8 @@ class PoolTransport(httpx.AsyncBaseTransport):
     """Sends requests over connections that are kept and shared; errors are httpx's, with the system's as their cause.
 
     Understands of a request's extensions: `timeout` (httpx's four, None is none) and `on_sent`, which is called once,
-    when the first byte is about to go to a socket. A request whose kept connection is closed before anything is
-    answered is sent again: nobody read it.
+    when the first byte is about to go to a socket. A request that meets the close of its kept connection is sent again:
+    nobody read it.
     """
 
     def __init__(
@@ -64,10 +68,10 @@ class PoolTransport(httpx.AsyncBaseTransport):
         head = request_head(request, route)
         body = request.content if isinstance(request.stream, httpx.ByteStream) else None
         on_sent: Callable[[], None] | None = request.extensions.get("on_sent")
-        tries = KEPT_TRIES
+        now, tries = asyncio.get_running_loop().time, KEPT_TRIES
         while True:
             connection = await self._connection(pool, route, timeouts, may_be_kept=tries > 0)
-            was_kept = connection.exchanges > 0
+            was_kept, began = connection.exchanges > 0, now()
             answer = Answer(is_for_head=request.method == "HEAD")
             try:
                 if on_sent is not None:
@@ -81,7 +85,8 @@ class PoolTransport(httpx.AsyncBaseTransport):
                 return _response(connection, answer, route, timeouts.get("read"))
             except (httpx.NetworkError, httpx.RemoteProtocolError):
                 await _let_go(connection, answer)
-                if not was_kept or answer.has_begun or body is None or self._is_closed:
+                met_it = was_kept and not answer.has_begun and now() - began < MET_S
+                if not met_it or body is None or self._is_closed:
                     raise
                 tries -= 1
             except BaseException:

@@ -100,7 +100,8 @@ class Credentials(LoopActor):
         self._rest_store = rests
         self._wall_ms = wall_ms
         self._renewer = Renewer(store, exchange, wall_ms=wall_ms)
-        self._commands = KeyCommands(without_keys(environ, providers), wall_ms=wall_ms)
+        self._environ = environ
+        self._commands = KeyCommands(wall_ms=wall_ms)
         self._problem: str | None = None
         self._read_as: object = _NEVER
         self._saving: asyncio.Task[None] | None = None
@@ -154,15 +155,17 @@ class Credentials(LoopActor):
     def _look(self) -> None:
         """Read the file again if it may have changed; what is damaged changes nothing."""
         signature = self._store.signature()
-        if signature == self._read_as:
+        # What is refused is looked at every time: it may be its folder that is mended.
+        if signature == self._read_as and self._problem is None:
             return
         self._read_as = signature
         try:
             self._sources.kept, self._problem = self._store.read(), None
         except CoveyError as error:
+            if str(error) != self._problem:
+                goes_on = self._sources.kept is not None
+                log_event(log, "credentials_refused", level=logging.ERROR, problem=error, last_good_holds=goes_on)
             self._problem = str(error)
-            goes_on = self._sources.kept is not None
-            log_event(log, "credentials_refused", level=logging.ERROR, problem=error, last_good_holds=goes_on)
 
     def _offered(self, name: str) -> KeysOffered:
         self._look()
@@ -171,7 +174,8 @@ class Credentials(LoopActor):
         keys = self._sources.keys(name)
         for login in self._sources.logins(name):
             self._renew_ahead(name, login)
-        return KeysOffered(keys=keys, problem=None if keys else self._sources.why_none(name))
+        needs_one = not keys and self._sources.needs_one(name)
+        return KeysOffered(keys=keys, problem=self._sources.why_none(name) if needs_one else None)
 
     # --- renewing ----------------------------------------------------------------------------------------------------
 
@@ -185,6 +189,8 @@ class Credentials(LoopActor):
         if problem is not None:
             reply(KeyRenewed(problem=problem))
             return
+        if self._settling is not None:
+            return  # the successor is asked again
         self._begin(ask.provider, ask.account, ask.stale, _Waiter(reply, ask.stale))
 
     def _cannot_renew(self, ask: RenewKey, key: OfferedKey | None) -> str | None:
@@ -198,7 +204,7 @@ class Credentials(LoopActor):
             return blocked.reason
         if ask.stale is not None and self._sources.is_fresh(ask.provider, ask.account, ask.stale):
             return "it was renewed just now, and refused again"
-        return "the fleet is stopping" if self._settling is not None else None
+        return None
 
     def _renew_ahead(self, provider: str, login: OAuthCredential) -> None:
         """Begin before the token ends: no call waits for it."""
@@ -224,7 +230,7 @@ class Credentials(LoopActor):
             failed = await self._refresh(provider, account, stale)
         if failed is None:
             self._sources.failures.pop((provider, account), None)
-        else:
+        elif self._settling is None:
             self._fail(provider, account, failed)
         self._answer(provider, account, failed)
 
@@ -241,7 +247,7 @@ class Credentials(LoopActor):
         return None
 
     async def _fetch(self, provider: str, account: str, command: str, stale: str | None) -> NotRenewed | None:
-        found = await asyncio.to_thread(self._commands.run, command)
+        found = await self._commands.fetch(command, without_keys(self._environ, self._sources.providers))
         if isinstance(found, str):
             return NotRenewed(found, is_final=False)
         self._sources.commanded[account] = found
@@ -267,12 +273,13 @@ class Credentials(LoopActor):
         for waiter in self._waiting.pop((provider, account)):
             if now is not None and now != waiter.stale:
                 waiter.reply(KeyRenewed(key=key))
-            else:
+            elif self._settling is None:  # or the successor is asked again
                 waiter.reply(KeyRenewed(problem=failed.reason if failed is not None else "it was replaced meanwhile"))
         if not self._waiting and self._settling is not None and not self._settling.done():
             self._settling.set_result(None)
 
     async def _settle(self) -> None:
+        self._commands.close()  # they can be run again; a refresh token may be good once
         self._settling = asyncio.get_running_loop().create_future()
         if self._waiting:
             await self._settling
@@ -330,7 +337,8 @@ class Credentials(LoopActor):
 
     def _view(self) -> CredentialsView:
         self._look()
-        return CredentialsView(credentials=self._sources.views(), problem=self._problem)
+        views = self._sources.views() if self._sources.kept is not None else ()
+        return CredentialsView(credentials=views, problem=self._problem)
 
 
 def _is_worth_keeping(rest: Rest, now_ms: int) -> bool:

@@ -6,6 +6,7 @@ It prints the key alone, or a JSON object with the key (`key`, `api_key`, `token
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import shlex
@@ -14,6 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,6 +31,15 @@ PLAIN_MS: Final = 900_000
 
 EARLY_MS: Final = 60_000
 """So long before its end another one is fetched; for a short life, a fifth of it."""
+
+AT_ONCE: Final = 4
+"""Commands that run at the same time, in threads of their own: one that hangs must not hold up files and look-ups."""
+
+STOPPING: Final = "the fleet is stopping"
+
+_REAP_S: Final = 1.0
+_LATEST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999: what lies beyond is no time that anything could say or send."""
 
 _NAMES: Final = ("key", "api_key", "token", "access_token")
 
@@ -50,23 +61,31 @@ class CommandKey:
 class KeyCommands:
     """Runs commands; from any thread. `close` ends what still runs."""
 
-    def __init__(self, environ: Mapping[str, str], *, wall_ms: Callable[[], int] = unix_ms) -> None:
-        """`environ` is what the commands get: without the keys of other providers."""
-        self._environ = dict(environ)
+    def __init__(self, *, wall_ms: Callable[[], int] = unix_ms) -> None:
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="key command")
         self._wall_ms = wall_ms
         self._lock = threading.Lock()
         self._running: set[int] = set()
         self._is_closed = False
 
-    def run(self, command: str, *, deadline_s: float = COMMAND_S) -> CommandKey | str:
-        """The key, or in words why there is none. Waits."""
+    async def fetch(self, command: str, environ: Mapping[str, str]) -> CommandKey | str:
+        """As `run`, beside the loop."""
+        if self._is_closed:
+            return STOPPING
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.run, command, environ)
+
+    def run(self, command: str, environ: Mapping[str, str], *, deadline_s: float = COMMAND_S) -> CommandKey | str:
+        """The key, or in words why there is none. Waits.
+
+        `environ` is what the command gets: without the keys of other providers.
+        """
         try:
             words = shlex.split(command)
         except ValueError as error:
             return f"api_key_command cannot be split into words: {error}"
         if not words:
             return "api_key_command is empty"
-        output = self._output(words, deadline_s)
+        output = self._output(words, environ, deadline_s)
         return output if isinstance(output, str) else read_output(output, now_ms=self._wall_ms())
 
     def close(self) -> None:
@@ -76,16 +95,17 @@ class KeyCommands:
             for group in self._running:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(group, signal.SIGKILL)
+        self._threads.shutdown(wait=False)
 
-    def _output(self, words: list[str], deadline_s: float) -> bytes | str:
+    def _output(self, words: list[str], environ: Mapping[str, str], deadline_s: float) -> bytes | str:
         name = words[0]
         with self._lock:
             if self._is_closed:
-                return "the fleet is stopping"
+                return STOPPING
             try:
                 process = subprocess.Popen(
                     words,
-                    env=self._environ,
+                    env=dict(environ),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -102,36 +122,56 @@ class KeyCommands:
                 self._running.discard(process.pid)
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            # One that took another user's rights cannot be killed; it is reaped when it ends.
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_REAP_S)
             if process.stdout is not None:
                 process.stdout.close()
 
 
 def _read(process: subprocess.Popen[bytes], name: str, deadline_s: float) -> bytes | str:
-    assert process.stdout is not None, "it was asked for"
-    deadline, output = time.monotonic() + deadline_s, bytearray()
-    descriptor = process.stdout.fileno()
-    while True:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0 or not select.select([descriptor], [], [], left_s)[0]:
-            return f"{name} was not done within {deadline_s:g} s"
-        piece = os.read(descriptor, 8192)
-        if not piece:
-            break
-        output += piece
-        if len(output) > MOST_BYTES:
-            return f"{name} printed more than {MOST_BYTES >> 10} KiB"
-    pidfd = os.pidfd_open(process.pid)
+    ended = os.pidfd_open(process.pid)
     try:
-        if not select.select([pidfd], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            return f"{name} was not done within {deadline_s:g} s"
+        output = _until_ended(process, ended, time.monotonic() + deadline_s)
     finally:
-        os.close(pidfd)
+        os.close(ended)
+    if output is None:
+        return f"{name} was not done within {deadline_s:g} s"
+    if len(output) > MOST_BYTES:
+        return f"{name} printed more than {MOST_BYTES >> 10} KiB"
     code = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     if code is not None and (code.si_code != os.CLD_EXITED or code.si_status != 0):
         how = "exit code" if code.si_code == os.CLD_EXITED else "signal"
         return f"{name} failed ({how} {code.si_status}); run it by hand to see why"
-    return bytes(output)
+    return output
+
+
+def _until_ended(process: subprocess.Popen[bytes], ended: int, deadline: float) -> bytes | None:
+    """What it printed until it ended, or until that is too much; None if it takes longer than `deadline`."""
+    assert process.stdout is not None, "it was asked for"
+    descriptor, output = process.stdout.fileno(), bytearray()
+    os.set_blocking(descriptor, False)
+    poll = select.poll()  # `select` takes no number above 1023, and brokers have that many clients
+    poll.register(descriptor, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    is_open, has_ended = True, False
+    while (left_s := deadline - time.monotonic()) > 0:
+        ready = {found for found, _ in poll.poll(left_s * 1000)}
+        if descriptor in ready:
+            piece = os.read(descriptor, 8192)
+            output += piece
+            is_open = bool(piece)
+            if len(output) > MOST_BYTES or (has_ended and not is_open):
+                return bytes(output)
+            if not is_open:
+                poll.unregister(descriptor)
+        elif ended in ready:
+            # What it left running may hold its output open for ever; but somebody has to have printed something.
+            if output or not is_open:
+                return bytes(output)
+            has_ended = True
+            poll.unregister(ended)
+    return None
 
 
 def read_output(output: bytes, *, now_ms: int) -> CommandKey | str:
@@ -170,14 +210,14 @@ def _read_object(text: str, now_ms: int) -> CommandKey | str:
 def _end_ms(said: Mapping[str, object], now_ms: int) -> int | None:
     match said.get("expires_in"):
         case int() | float() | str() as seconds:
-            return now_ms + int(float(seconds) * 1000)
+            return _bounded(now_ms + int(float(seconds) * 1000))
     return unix_ms_of(said.get("expires_at"))
 
 
 def unix_ms_of(value: object) -> int | None:
     """A time as other programs write it: Unix seconds or milliseconds, as a number or text, or a date; None for None.
 
-    Raises `ValueError` for anything else.
+    Raises `ValueError` (`OverflowError` for what is infinite) for anything else, and for what is no time of this age.
     """
     match value:
         case None:
@@ -186,7 +226,7 @@ def unix_ms_of(value: object) -> int | None:
             raise ValueError("not a time")
         case int() | float():
             # Seconds until the year 5138; beyond that they were milliseconds.
-            return int(value if value > 1e11 else value * 1000)
+            return _bounded(int(value if value > 1e11 else value * 1000))
         case str():
             with suppress(ValueError):
                 return unix_ms_of(float(value))
@@ -194,6 +234,12 @@ def unix_ms_of(value: object) -> int | None:
             return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
         case _:
             raise ValueError("not a time")
+
+
+def _bounded(unix_ms: int) -> int:
+    if not 0 <= unix_ms <= _LATEST_MS:
+        raise ValueError("not a time")
+    return unix_ms
 
 
 def _is_key(text: str) -> bool:

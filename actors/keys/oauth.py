@@ -64,10 +64,12 @@ Refreshed = Rotated | RefreshRefused | RefreshFailed
 
 
 class _Answer(msgspec.Struct):
+    """Only the token has to be what it should: the old pair may be worthless by now, whatever else is odd."""
+
     access_token: str
-    refresh_token: str | None = None
-    expires_in: float | str | None = None
-    scope: str | None = None
+    refresh_token: object = None
+    expires_in: object = None
+    scope: object = None
 
 
 def check_token_url(url: str) -> None:
@@ -122,10 +124,10 @@ async def _post(client: httpx.AsyncClient, url: str, form: dict[str, str]) -> tu
 
 def read_refresh(status: int, body: bytes, *, host: str) -> Refreshed:
     """What an answer of a token endpoint means."""
-    if status == 200:
+    if 200 <= status < 300:
         return _read_success(body, host)
     code = _code_of(body)
-    if code in FINAL_CODES:
+    if code in FINAL_CODES and status < 500:
         return RefreshRefused(f"{host} says {code}")
     said = f" ({code})" if code else ""
     # An error inside the endpoint may have come before the new pair was made, or after.
@@ -143,20 +145,23 @@ def _read_success(body: bytes, host: str) -> Refreshed:
     access = answer.access_token.strip()
     if not _is_token(access):
         return RefreshFailed(f"{host} answers with an access token that is none", is_open=True)
-    following = (answer.refresh_token or "").strip()
-    return Rotated(access, following if _is_token(following) else None, _seconds(answer.expires_in), answer.scope)
+    following = answer.refresh_token.strip() if isinstance(answer.refresh_token, str) else ""
+    scope = answer.scope if isinstance(answer.scope, str) else None
+    return Rotated(access, following or None, _seconds(answer.expires_in), scope)
 
 
 def _is_token(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
-def _seconds(value: float | str | None) -> float | None:
-    try:
-        seconds = float(value) if value is not None else None
-    except ValueError:
+def _seconds(value: object) -> float | None:
+    if not isinstance(value, int | float | str):
         return None
-    return seconds if seconds is not None and 0 < seconds < 1e9 else None
+    try:
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if 0 < seconds < 1e9 else None
 
 
 def _code_of(body: bytes) -> str | None:

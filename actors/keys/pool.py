@@ -50,11 +50,6 @@ class Pool:
         if account in self._rests:
             self._rests[account] = longer(self._rests[account], rest)
 
-    def works(self, account: str) -> None:
-        """This key was seen to work: it rests no more."""
-        if account in self._rests:
-            self._rests[account] = None
-
     def choose(
         self, strategy: KeyStrategy, *, avoid: frozenset[str], now_ms: int, chance: Callable[[], float]
     ) -> str | NoneFree:
@@ -62,6 +57,7 @@ class Pool:
         free = [account for account in self._rests if account not in avoid and not self._does_rest(account, now_ms)]
         if not free:
             return self._none_free(avoid, now_ms)
+        self._keep_level(now_ms)
         chosen = self._of_free(free, strategy, chance)
         self._uses[chosen] += 1
         self._last = chosen
@@ -81,6 +77,12 @@ class Pool:
                 return free[min(int(chance() * len(free)), len(free) - 1)]
             case _:
                 assert_never(strategy)
+
+    def _keep_level(self, now_ms: int) -> None:
+        """A key that rests counts on with the others, or it would get every call for a long time afterwards."""
+        resting = {account for account in self._rests if self._does_rest(account, now_ms)}
+        least = min((uses for account, uses in self._uses.items() if account not in resting), default=0)
+        self._uses.update({account: max(self._uses[account], least) for account in resting})
 
     def _does_rest(self, account: str, now_ms: int) -> bool:
         rest = self._rests[account]

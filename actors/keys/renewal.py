@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol, assert_never
+from typing import Final, ParamSpec, Protocol, TypeVar, assert_never
 
 import msgspec
 
@@ -23,6 +23,9 @@ from ...storage.logs import log_event
 from .oauth import Refreshed, RefreshFailed, RefreshRefused, Rotated
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 WRITE_TRIES: Final = 5
 WRITE_AGAIN_S: Final = 0.5
@@ -93,7 +96,7 @@ class Renewer:
             return NotRenewed(str(error), is_final=False)
 
     async def _renew(self, provider: str, account: str, stale: str | None) -> Renewed | NotRenewed:
-        kept = await asyncio.to_thread(self._store.read)
+        kept = await _to_the_end(self._store.read)
         credential = kept.oauth(provider, account)
         if credential is None:
             return NotRenewed("it was removed", is_final=True)
@@ -107,7 +110,7 @@ class Renewer:
             return NotRenewed(_again(provider, credential, credential.refused), is_final=True)
         begun = msgspec.structs.replace(credential, renewing_ms=self._wall_ms())
         kept = kept.with_credential(provider, begun)
-        await asyncio.to_thread(self._store.write, kept)
+        await _to_the_end(self._store.write, kept)
         return await self._take(kept, provider, credential, await self._exchange(credential))
 
     async def _take(
@@ -121,11 +124,11 @@ class Renewer:
                     at = datetime.fromtimestamp(before.renewing_ms / 1000).astimezone()
                     reason += f" (an earlier renewal, of {at:%Y-%m-%d %H:%M:%S}, never got its answer)"
                 refused = msgspec.structs.replace(before, renewing_ms=None, refused=reason)
-                await asyncio.to_thread(self._store.write, kept.with_credential(provider, refused))
+                await _to_the_end(self._store.write, kept.with_credential(provider, refused))
                 return NotRenewed(_again(provider, before, reason), is_final=True)
             case RefreshFailed(reason=reason, is_open=is_open):
                 if not is_open:
-                    await asyncio.to_thread(self._store.write, kept.with_credential(provider, before))
+                    await _to_the_end(self._store.write, kept.with_credential(provider, before))
                 return NotRenewed(reason, is_final=False)
             case _:
                 assert_never(answer)
@@ -147,7 +150,7 @@ class Renewer:
         error: CoveyError | None = None
         for tries_left in reversed(range(WRITE_TRIES)):
             try:
-                await asyncio.to_thread(self._store.write, kept.with_credential(provider, new))
+                await _to_the_end(self._store.write, kept.with_credential(provider, new))
             except CoveyError as failed:
                 error = failed
                 self._unwritten[provider, new.account] = new
@@ -157,6 +160,16 @@ class Renewer:
                 self._unwritten.pop((provider, new.account), None)
                 return Renewed(new, was_asked=True)
         return NotRenewed(f"the new token is here, but {error}", is_final=False)
+
+
+async def _to_the_end(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`work` on a thread, which nobody can cancel: the lock is held until it is over, and so is the caller."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 def _again(provider: str, credential: OAuthCredential, reason: str) -> str:

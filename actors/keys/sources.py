@@ -107,6 +107,11 @@ class Sources:
             return False
         return 0 <= self._wall_ms() - login.issued_ms < FRESH_MS
 
+    def needs_one(self, provider: str) -> bool:
+        """Whether its calls cannot go out without a key: one is configured, or nothing is known of it."""
+        settings = self.providers.get(provider)
+        return settings is None or settings.api_key_env is not None or settings.api_key_command is not None
+
     def why_none(self, provider: str) -> str:
         """What to do for a provider without any key."""
         settings = self.providers.get(provider)

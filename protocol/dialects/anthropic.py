@@ -10,12 +10,12 @@ import msgspec
 from ..mending import NO_MENDS, Mends
 from ..settings import Dialect
 from ..transcript import Role
-from .anthropic_blocks import WORDLESS, Text, Turn, is_thinking_refused, marked_turns, turns_of
+from .anthropic_blocks import WORDLESS, Text, Turn, began_thoughtless, is_call_forced, marked_turns, turns_of
 from .anthropic_reader import AnthropicReader
 from .ask import Ask, Choice, Layout, NamedTool, Rendered, Thinking, Traits
 from .base import NO_NAMES
 from .draft import MARKS, Draft, Mark, draft_of
-from .history import split
+from .history import History, split
 from .posting import all_headers, cache_fields, endpoint_at, json_headers, with_fields
 from .thinking import LEAST_BUDGET, Thought
 
@@ -41,16 +41,12 @@ class AnthropicMessages:
         draft = draft_of(ask, traits, mends, Dialect.ANTHROPIC, Layout.BLOCKS)
         request = _request(draft, traits)
         return Rendered(
-            url=self.endpoint(base_url),
+            url=endpoint_at(base_url, _PATH, but_for="/v1"),
             headers=all_headers(self.headers(api_key), ask, traits),
             body=with_fields(msgspec.json.encode(request), cache_fields(ask, traits, mends)),
             max_tokens=request.max_tokens,
             names=draft.names,
         )
-
-    def endpoint(self, base_url: str) -> str:
-        """The URL to post to; one that names the path, or its version, already is kept, and so is a query."""
-        return endpoint_at(base_url, _PATH, but_for="/v1")
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         """The headers of a request; none for authorisation without a key."""
@@ -105,7 +101,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def _request(draft: Draft, traits: Traits) -> _Request:
     history = split(draft.messages)
     thought = draft.thought
-    if thought is not None and thought.is_on and is_thinking_refused(history.messages, draft.choice):
+    if thought is not None and thought.is_on and _is_thinking_refused(draft, history, traits):
         thought = None
     bound = _bound(draft, traits, thought)
     thinking = _thinking(thought, traits, bound)
@@ -168,6 +164,13 @@ def _bound(draft: Draft, traits: Traits, thought: Thought | None) -> int:
         room = thought.budget if thought is not None and thought.is_on and traits.max_tokens is not None else 0
         bound = MAX_TOKENS + room
     return bound if traits.max_tokens is None else min(bound, traits.max_tokens)
+
+
+def _is_thinking_refused(draft: Draft, history: History, traits: Traits) -> bool:
+    if is_call_forced(draft.choice):
+        return True
+    # Who decides by himself whether to think may have begun without.
+    return traits.thinking is Thinking.BUDGET and began_thoughtless(history.messages)
 
 
 def _thinking(thought: Thought | None, traits: Traits, bound: int) -> _Thinking | None:

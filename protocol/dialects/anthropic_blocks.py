@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import dropwhile, groupby, takewhile
 from typing import Final, Literal
 
 import msgspec
@@ -87,13 +87,22 @@ def marked_turns(turns: list[Placed], mark: Mark, marks: int) -> list[Placed]:
     return marked[::-1]
 
 
-def is_thinking_refused(messages: Sequence[Message], choice: Choice | NamedTool | None) -> bool:
-    """Whether Anthropic takes no thinking: a call is forced, or the last ones were made without it."""
-    if isinstance(choice, NamedTool) or choice is Choice.REQUIRED:
-        return True
-    backwards = groupby(reversed(messages), key=_is_assistant)
-    last = next((list(said) for is_assistant, said in backwards if is_assistant), [])
-    return any(message.tool_calls for message in last) and not raw_blocks(last[-1].signed)
+def is_call_forced(choice: Choice | NamedTool | None) -> bool:
+    """Whether the model has to call a tool; Anthropic takes no thinking then."""
+    return isinstance(choice, NamedTool) or choice is Choice.REQUIRED
+
+
+def began_thoughtless(messages: Sequence[Message]) -> bool:
+    """Whether the calls made last belong to a turn that did not begin with thinking: no budget is taken then.
+
+    A turn lasts from the user's words on, over all calls and their results. Only its beginning has to be thought about:
+    models that think once a turn go on without.
+    """
+    backwards = dropwhile(lambda message: not _is_assistant(message), reversed(messages))
+    turn = [
+        message for message in takewhile(lambda one: one.role is not Role.USER, backwards) if _is_assistant(message)
+    ]
+    return bool(turn) and bool(turn[0].tool_calls) and not raw_blocks(turn[-1].signed)
 
 
 def _turns(messages: Iterable[Message], has_signed: bool) -> Iterator[Turn]:

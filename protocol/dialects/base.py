@@ -119,10 +119,6 @@ class WireDialect(Protocol):
         """The request as `traits` want it, the history repaired. The same arguments give the same bytes."""
         ...
 
-    def endpoint(self, base_url: str) -> str:
-        """The URL to post to."""
-        ...
-
     def headers(self, api_key: str | None) -> dict[str, str]:
         """The headers of a request, names in lower case."""
         ...

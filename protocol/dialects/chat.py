@@ -38,10 +38,6 @@ class ChatCompletions:
             names=draft.names,
         )
 
-    def endpoint(self, base_url: str) -> str:
-        """The URL to post to; one that names the path already is kept, and so is a query."""
-        return endpoint_at(base_url, _PATH)
-
     def headers(self, api_key: str | None) -> dict[str, str]:
         """The headers of a request; none for authorisation without a key."""
         return bearer_headers(api_key)

@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ..transcript import Message, Role, ToolCall, repair
+from ..transcript import Message, Role, ToolCall
 from .aliases import LONGEST_NAME, word_of
 from .tool_calls import UNNAMED_TOOL
-
-__all__ = ["LONGEST_NAME", "History", "encodable", "history_of", "split"]
 
 
 class History(msgspec.Struct, frozen=True):
@@ -25,11 +23,6 @@ class History(msgspec.Struct, frozen=True):
     system: str
     """All that the system says, wherever it said it."""
     messages: tuple[Message, ...]
-
-
-def history_of(messages: Iterable[Message]) -> History:
-    """Repair a history and split it."""
-    return split(repair(messages))
 
 
 def split(repaired: Iterable[Message]) -> History:

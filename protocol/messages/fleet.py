@@ -59,6 +59,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The provider is asked to cut each answer there; None leaves it to the provider."""
     priority: Priority = Priority.AGENT
     source: str = "run"
+    conversation: str | None = None
+    """What it goes on with, by the name that this has at `source`: providers keep what all of it has in common warm."""
     cap: str | None = None
     """The cap its calls and its children's spend from, beside the fleet's own."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from ...protocol.errors import UsageError
 from ...protocol.messages.credentials import KeyWorks
+from ...protocol.redaction import redact
 from ...protocol.settings import ProviderSettings
 from ..config import load
 from ..credential_file import CredentialFile
@@ -18,6 +19,8 @@ from ..running import running_root
 from .common import add_home, add_json
 
 ASK_S = 5.0
+LONGEST_NAME = 30
+_GIVEN = ("--key", "--api-key", "--token", "--access-token", "--refresh-token", "--secret", "--password", "--value")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = actions.add_parser("add", help="keep a key or a login; it is read from stdin or asked for, never an argument")
     add.add_argument("provider", metavar="PROVIDER")
     # Taken, to be refused without being repeated: what is typed here is a key more often than not.
-    add.add_argument("surplus", nargs="*", help=argparse.SUPPRESS)
+    add.add_argument("surplus", nargs="*", default=[], help=argparse.SUPPRESS)
+    add.add_argument(*_GIVEN, dest="given", help=argparse.SUPPRESS)
     add.add_argument("--label", metavar="NAME", help="what to call it; a name that is taken is replaced")
     add.add_argument("--oauth", action="store_true", help="a login: a refresh token, or what another tool has as JSON")
     add.add_argument("--token-url", metavar="URL", help="where tokens are renewed")
@@ -73,10 +77,16 @@ def known(providers: Mapping[str, ProviderSettings], name: str) -> ProviderSetti
     """The provider of that name; raises `UsageError` with the names there are."""
     if name not in providers:
         raise UsageError(
-            f"there is no provider {name[:100]!r}; there are: {', '.join(providers)}. "
+            f"there is no provider {shown(name)}; there are: {', '.join(providers)}. "
             "Another one needs a base_url first: `covey config set providers.NAME.base_url URL`"
         )
     return providers[name]
+
+
+def shown(name: str) -> str:
+    """A name that nobody has, as far as it is none: what stands here may be the key, given too early."""
+    text = redact(name)
+    return f"{text!r}" if text == name and len(name) <= LONGEST_NAME else "of that name"
 
 
 def file_of(home: Home) -> CredentialFile:

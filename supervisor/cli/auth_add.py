@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MOST_CHARS: Final = 65_536
 LONGEST_KEY: Final = 16_384
 
+KEPT: Final = "was here, and has been renewed since: nothing changed"
+
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 
 _NAMES: Final = {
@@ -40,7 +42,7 @@ _NAMES: Final = {
 
 def add(home: Home, provider: ProviderSettings, args: argparse.Namespace) -> int:
     """Read the secret, keep it, and say under which name."""
-    if args.surplus:
+    if args.surplus or args.given is not None:
         raise UsageError(
             "a secret is never an argument: other users of this machine could see it. Give it on stdin, or where it is "
             "asked for; if that was one, your shell may remember it"
@@ -53,17 +55,16 @@ def add(home: Home, provider: ProviderSettings, args: argparse.Namespace) -> int
         raise UsageError("--token-url, --client-id and --scope belong to a login; add --oauth")
     else:
         new = _key(args, _secret(f"key of {provider.name}: "))
-    placed: list[tuple[Credential, bool]] = []
+    placed: list[tuple[Credential, str]] = []
 
     def place(kept: Kept) -> Kept:
-        label, is_new = _label(kept, provider.name, new, wanted=args.label)
-        named = msgspec.structs.replace(new, label=label)
-        placed[:] = [(named, is_new)]
-        return kept.with_credential(provider.name, named)
+        kept, credential, did = placed_in(kept, provider.name, new, wanted=args.label)
+        placed[:] = [(credential, did)]
+        return kept
 
     file_of(home).change(place)
-    credential, is_new = placed[0]
-    _say(provider.name, credential, is_new=is_new, as_json=args.json)
+    credential, did = placed[0]
+    _say(provider.name, credential, did=did, as_json=args.json)
     try:
         rests_no_more(home, provider.name, account=credential.account, token=credential.account)
     except CoveyError as error:
@@ -73,11 +74,19 @@ def add(home: Home, provider: ProviderSettings, args: argparse.Namespace) -> int
 
 def _secret(prompt: str) -> str:
     """What was typed, unseen, or comes from stdin."""
+    if sys.stdin is None:
+        raise UsageError("stdin is closed; the secret is read from there")
     if sys.stdin.isatty():
         import getpass
 
-        return getpass.getpass(prompt)
-    text = sys.stdin.read(MOST_CHARS + 1)
+        try:
+            return getpass.getpass(prompt)
+        except EOFError:
+            raise UsageError("nothing was typed; nothing was added") from None
+    try:
+        text = sys.stdin.read(MOST_CHARS + 1)
+    except UnicodeDecodeError:
+        raise UsageError("what is on stdin is no text; nothing was added") from None
     if len(text) > MOST_CHARS:
         raise UsageError(f"more than {MOST_CHARS} characters on stdin; the secret alone is wanted")
     return text
@@ -104,6 +113,9 @@ def _login(args: argparse.Namespace, text: str) -> OAuthCredential:
     if args.token_url is None or not client_id:
         raise UsageError("a login needs --token-url and --client-id, as the provider's documentation has them")
     check_token_url(args.token_url)
+    for word in (args.token_url, str(client_id), args.scope or "", str(found.get("client_secret") or "")):
+        if not word.isprintable():
+            raise UsageError("the token URL, client id, secret and scope are printable text on one line")
     token = _checked(str(found.get("refresh_token") or ""), "refresh token")
     access = found.get("access_token")
     now_ms = _now_ms()
@@ -142,10 +154,28 @@ def _expires_ms(found: dict[str, object], now_ms: int) -> int | None:
     try:
         seconds = found.get("expires_in")
         if isinstance(seconds, int | float | str) and found.get("expires") is None:
-            return now_ms + int(float(seconds) * 1000)
+            return unix_ms_of(now_ms + float(seconds) * 1000)
         return unix_ms_of(found.get("expires"))
     except (ValueError, OverflowError):
         return None  # the token is renewed before its first use
+
+
+def placed_in(kept: Kept, provider: str, new: Credential, *, wanted: str | None) -> tuple[Kept, Credential, str]:
+    """What is kept from now on, what of it is `new`, and what was done. An account is there once, under one label."""
+    label, is_new = _label(kept, provider, new, wanted=wanted)
+    there = next((one for one in kept.of(provider) if one.account == new.account), None)
+    named = msgspec.structs.replace(new, label=label)
+    if isinstance(there, OAuthCredential) and isinstance(new, OAuthCredential) and _is_ahead(there, new):
+        named = msgspec.structs.replace(there, label=label)
+    if there is not None and there.label != label:
+        kept = kept.without(provider, there)
+    kept = kept.with_credential(provider, named)
+    return kept, named, KEPT if named == there else "added" if is_new and there is None else "replaced"
+
+
+def _is_ahead(there: OAuthCredential, new: OAuthCredential) -> bool:
+    """Whether `there` began as `new` and was renewed since: the token that is given again may be used up by now."""
+    return there.refused is None and there.refresh_token != new.refresh_token
 
 
 def _label(kept: Kept, provider: str, new: Credential, *, wanted: str | None) -> tuple[str, bool]:
@@ -161,7 +191,7 @@ def _label(kept: Kept, provider: str, new: Credential, *, wanted: str | None) ->
     return next(name for number in range(1, len(taken) + 2) if (name := f"{kind}{number}") not in taken), True
 
 
-def _say(provider: str, credential: Credential, *, is_new: bool, as_json: bool) -> None:
+def _say(provider: str, credential: Credential, *, did: str, as_json: bool) -> None:
     kind = "oauth" if isinstance(credential, OAuthCredential) else "key"
     if as_json:
         print_json(
@@ -170,14 +200,14 @@ def _say(provider: str, credential: Credential, *, is_new: bool, as_json: bool) 
                 "label": credential.label,
                 "fingerprint": credential.account,
                 "kind": kind,
-                "replaced": not is_new,
+                "replaced": did == "replaced",
+                "unchanged": did == KEPT,
             }
         )
         return
     what = "login" if kind == "oauth" else "key"
-    how = "added" if is_new else "replaced"
     name = f"{credential.label} ({credential.account})"
-    print_line(f"{provider}: {what} {name} {how}; `covey auth test {provider} {credential.label}` tries it")
+    print_line(f"{provider}: {what} {name} {did}; `covey auth test {provider} {credential.label}` tries it")
 
 
 def _now_ms() -> int:

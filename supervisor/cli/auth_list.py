@@ -13,7 +13,7 @@ from ...protocol.messages.credentials import CredentialsQuery, CredentialsView, 
 from ..quick import ask_credentials
 from ..rest_file import RestFile
 from ..running import running_root
-from .auth import ASK_S, file_of
+from .auth import ASK_S, file_of, shown
 from .budget_words import printable
 from .common import local_time
 from .output import console, print_json, print_line, table
@@ -29,7 +29,7 @@ def show(home: Home, providers: Mapping[str, ProviderSettings], only: str | None
     view = _asked(info.sockets) if info is not None else looked_up(home, providers, os.environ)
     names = dict.fromkeys([*providers, *(one.provider for one in view.credentials)])
     if only is not None and only not in names:
-        raise UsageError(f"there is no provider {only[:100]!r}; there are: {', '.join(names)}")
+        raise UsageError(f"there is no provider {shown(only)}; there are: {', '.join(names)}")
     seen = [one for one in view.credentials if only in (None, one.provider)]
     bare = {
         name: why
@@ -115,7 +115,8 @@ def _print(seen: list[CredentialView], bare: Mapping[str, str], problem: str | N
     for name, why in bare.items():
         print_line(f"{printable(name)}: {printable(why)}")
     if problem is not None:
-        print_line(f"the fleet goes on with what it read last: {printable(problem)}")
+        does = "goes on with what it read last" if seen else "takes no keys until the file is mended"
+        print_line(f"the fleet {does}: {printable(problem)}")
 
 
 def _source(view: CredentialView) -> str:

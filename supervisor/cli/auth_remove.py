@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.errors import UsageError
 from ...storage.credentials import Credential, Kept
-from .auth import file_of
+from .auth import file_of, shown
 from .output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _meant(kept: Kept, providers: Mapping[str, ProviderSettings], provider: str,
     there = kept.of(provider)
     if not there and provider not in providers:
         names = dict.fromkeys([*providers, *kept.providers])
-        raise UsageError(f"there is no provider {provider[:100]!r}; there are: {', '.join(names)}")
+        raise UsageError(f"there is no provider {shown(provider)}; there are: {', '.join(names)}")
     if not there:
         raise UsageError(f"nothing is kept for {provider}; what its variable or command says is not covey's to remove")
     labels = ", ".join(f"{one.label} ({one.account})" for one in there)

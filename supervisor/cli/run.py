@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="a model of the default provider, or PROVIDER/NAME")
     parser.add_argument("--workspace", type=Path, metavar="DIR", help="where its tools work (default: this folder)")
     parser.add_argument("--max-turns", type=int, metavar="N", help="model calls at most (default: fleet.max_turns)")
+    parser.add_argument("--conversation", metavar="KEY", help="what it goes on with: providers keep that warm")
     add_home(parser)
     add_json(parser)
 
@@ -75,6 +76,7 @@ async def _run(home: Home, args: argparse.Namespace) -> AgentResult:
             workspace=args.workspace,
             max_turns=args.max_turns,
             source="run",
+            conversation=args.conversation or None,
             priority=Priority.INTERACTIVE,
         )
         return await watched(fleet, agent, wanted=not args.json)

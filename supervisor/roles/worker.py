@@ -117,7 +117,7 @@ class Worker:
     def _configured(self, accepted: Accepted) -> None:
         """Agents that start from now on see the new configuration; what rested may be what was put right in it."""
         settings = with_learned(following(self._service.settings, accepted.settings), self._service.home)
-        self._benches.lift()
+        self._benches.reconfigure(stale_calls=settings.calls.breaker_stale_calls)
         self._around = dataclasses.replace(self._around, settings=settings)
 
     # --- requests of the root ------------------------------------------------------------------------------------

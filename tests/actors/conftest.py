@@ -28,6 +28,8 @@ from covey.protocol.messages.fleet import AgentResult, AgentSpec, AgentState, Ag
 from covey.protocol.messages.ledger import (
     CallRecorded,
     CallStatus,
+    Generation,
+    GenerationQuery,
     MessageAppended,
     SessionEnded,
     Totals,
@@ -44,7 +46,7 @@ THREADS = 2
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run async tests, each on a loop of its own and under a deadline."""
+    """Run async tests, each on a loop of its own (made by `new_loop`, if the test has one) and under a deadline."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
@@ -56,7 +58,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         async with asyncio.timeout(TEST_S):
             await pyfuncitem.obj(**arguments)
 
-    asyncio.run(under_deadline())
+    new_loop: Any = pyfuncitem.funcargs.get("new_loop")
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(under_deadline())
     return True
 
 
@@ -255,6 +259,8 @@ class Slots:
         self.asked: list[Acquire] = []
         self.outcomes: dict[str, Outcome | None] = {}
         self.given_back: list[str] = []
+        self.cut: list[str] = []
+        """Those that were left by an exception: the provider may count them for a moment longer."""
         self.on_given_back: Callable[[], None] = lambda: None
         self.refuse: Exception | None = None
         self.refusals: dict[str, Exception] = {}
@@ -281,6 +287,9 @@ class Slots:
             )
             hold = Hold(granted if self.has_budget else Unlimited(call=request.call))
             yield hold
+        except BaseException:
+            self.cut.append(request.call)
+            raise
         finally:
             self.outcomes[request.call] = hold.outcome
             self.given_back.append(request.call)
@@ -295,6 +304,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.records: list[Any] = []
+        self.generations: dict[tuple[str, str], int] = {}
         self.flushed = 0
         self.full_for = 0
         self.lost_for = 0
@@ -313,6 +323,8 @@ class Ledger:
         await asyncio.sleep(0)
         if isinstance(query, TranscriptQuery):
             return self.transcript(query.session)
+        if isinstance(query, GenerationQuery):
+            return Generation(generation=self.generations.get((query.source, query.conversation), 0))
         assert isinstance(query, TotalsQuery)
         calls = [c for c in self.calls if c.session == query.session]
         known = [c.usage for c in calls if c.usage]

@@ -54,7 +54,9 @@ class Stage:
                 **fields,
             }
         )
-        sim = ProviderSettings(name="sim", base_url=self.provider.base_url, api_key_env="SIM_KEY")
+        sim = ProviderSettings(
+            name="sim", base_url=self.provider.base_url, api_key_env="SIM_KEY", session_affinity_header="x-scope"
+        )
         around = Surroundings(
             slots=self.slots,
             keys=EnvironmentKeys(self.environment),
@@ -134,6 +136,30 @@ def stage(
 
 def call(name: str, id_: str = "t1", **arguments: Any) -> tuple[str, str, str]:
     return (id_, name, json.dumps(arguments))
+
+
+async def test_agents_of_one_conversation_are_one_to_the_provider_until_it_is_begun_anew(
+    stage: Any, replies: Any
+) -> None:
+    async with stage(*[replies.text("x")] * 6) as scene:
+        for session, source, conversation, generation in (
+            ("ses_1", "chat", "room 7", 0),
+            ("ses_2", "chat", "room 7", 0),
+            ("ses_3", "chat", "room 7", 1),
+            ("ses_4", "mail", "room 7", 0),
+            ("ses_5", "chat", None, 0),
+            ("ses_6", "chat", None, 0),
+        ):
+            scene.ledger.generations[source, "room 7"] = generation
+            await scene.run(session=SessionId(session), source=source, conversation=conversation)
+            scene.results.clear()
+
+    scopes = [headers["x-scope"] for headers in scene.provider.headers]
+    assert scopes[0] == scopes[1]
+    assert len(set(scopes)) == 5
+    assert not any("room" in scope or "ses" in scope for scope in scopes)
+    opened = [record.conversation for record in scene.ledger.records if isinstance(record, SessionOpened)]
+    assert opened == ["room 7"] * 4 + [None] * 2
 
 
 # --- the ordinary course ---------------------------------------------------------------------------------------------

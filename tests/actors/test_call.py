@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
+from covey.actors.calls.account import NOTHING
 from covey.actors.calls.call_request import CallAnswered, CallOutcome, CallUnanswered
 from covey.actors.calls.environment_keys import EnvironmentKeys
-from covey.actors.http.clients import USER_AGENT
+from covey.actors.http.clients import USER_AGENT, Clients
 from covey.protocol.errors import QueueFull
 from covey.protocol.faults import FaultKind
+from covey.protocol.messages.broker import Outcome
 from covey.protocol.messages.fleet import AgentState
 from covey.protocol.messages.ledger import CallStatus
-from covey.protocol.settings import CallSettings, TimeoutSettings
+from covey.protocol.settings import CallSettings, ProviderSettings, TimeoutSettings
 
 KEY = "sk-0123456789abcdef"
 USUAL = TimeoutSettings()
@@ -104,7 +108,9 @@ async def test_the_record_is_handed_over_before_anything_is_awaited(scene: Scene
         assert len(setting.slots.held) == 1
         task.cancel()
         await asyncio.wait([task])
-    assert setting.statuses == [CallStatus.COMPLETED]
+    [record] = setting.records
+    assert record.status is CallStatus.COMPLETED
+    assert setting.slots.outcomes[record.call] == Outcome(usage=record.usage)
 
 
 # --- trying again ----------------------------------------------------------------------------------------------------
@@ -227,13 +233,37 @@ async def test_nobody_at_the_address_is_recorded_and_tried_again(scene: Scene) -
 
     assert len(setting.records) > 1
     assert set(setting.statuses) == {CallStatus.FAILED}
+    # Nobody heard of it: what it used is known, and no slot of the provider's is taken for a moment longer.
+    assert {record.usage for record in setting.records} == {NOTHING}
+    assert [outcome.usage for outcome in setting.slots.outcomes.values()] == [NOTHING] * len(setting.records)
+    assert setting.slots.cut == []
+
+
+async def test_a_machine_without_files_says_nothing_of_the_provider_to_the_broker(scene: Scene) -> None:
+    class NoFiles(Clients):
+        async def send(self, provider: ProviderSettings, request: httpx.Request) -> httpx.Response:
+            raise httpx.ConnectError("no socket") from OSError(errno.EMFILE, "Too many open files")
+
+    async with scene() as setting:
+        setting.clients = NoFiles()
+        assert fault_of(await setting.ask(calls=CallSettings(retry_seconds=0.0))) is FaultKind.OUT_OF_FILES
+
+    assert set(setting.slots.outcomes.values()) == {None}
+    assert setting.slots.cut == []
+
+
+async def test_an_answer_that_was_cut_may_be_counted_a_moment_longer(scene: Scene, replies: Any) -> None:
+    async with scene(replies.cut("half of"), replies.text("whole")) as setting:
+        await setting.ask()
+
+    assert setting.slots.cut == [setting.records[0].call]
 
 
 async def test_a_base_url_that_is_none_is_named(scene: Scene) -> None:
     async with scene() as setting:
         setting.provider.base_url = "ftp://127.0.0.1/v1"
 
-        assert isinstance(await setting.ask(), CallUnanswered)
+        assert fault_of(await setting.ask()) is FaultKind.NOT_FOUND
 
 
 # --- clocks ----------------------------------------------------------------------------------------------------------
@@ -285,3 +315,4 @@ async def test_a_slot_that_comes_after_the_stop_starts_no_call(scene: Scene) -> 
 
         assert setting.provider.requests == []
     assert setting.records == []
+    assert setting.slots.cut == []

@@ -9,10 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from covey.actors.http.clients import Clients
 from covey.protocol.messages.ledger import CallStatus
-from covey.protocol.settings import TimeoutSettings
+from covey.protocol.settings import ProviderSettings, TimeoutSettings
 
 Scene = Callable[..., Any]
 PATIENT = TimeoutSettings()
@@ -87,6 +89,50 @@ async def test_in_any_turn_it_leaves_no_slot_no_connection_no_task_and_one_recor
 
     assert step > 15
     assert seen == statuses
+
+
+async def test_before_it_was_sent_it_gives_its_slot_back_as_one_that_was_not_used(scene: Scene) -> None:
+    class Nowhere(Clients):
+        async def send(self, provider: ProviderSettings, request: httpx.Request) -> httpx.Response:
+            await asyncio.get_running_loop().create_future()
+            raise AssertionError("nobody sets it")
+
+    async with scene() as setting:
+        setting.clients = Nowhere()
+        with pytest.raises(TimeoutError):  # which is made of no cancel but a plain one
+            async with asyncio.timeout(0.05):
+                await setting.ask()
+
+    assert list(setting.slots.outcomes.values()) == [None]
+    assert setting.slots.cut == []
+    assert setting.records == []
+
+
+async def test_an_error_answer_is_a_refusal_also_where_its_body_was_not_waited_for(scene: Scene, replies: Any) -> None:
+    has_head = asyncio.Event()
+
+    class Told(Clients):
+        async def send(self, provider: ProviderSettings, request: httpx.Request) -> httpx.Response:
+            response = await super().send(provider, request)
+            has_head.set()
+            return response
+
+    stuck = replies.refusal(*BUSY)
+    stuck.body, stuck.chunks, stuck.hang = b"", (b'{"error":',), "body"
+    async with scene(stuck) as setting:
+        setting.clients = Told()
+        task = asyncio.create_task(setting.ask())
+        await has_head.wait()
+        task.cancel()
+        await asyncio.wait([task])
+
+    assert task.cancelled()
+    assert setting.statuses == [CallStatus.REFUSED]
+    [outcome] = setting.slots.outcomes.values()
+    assert outcome is not None
+    assert outcome.fault is not None
+    assert outcome.fault.status == 429
+    assert len(setting.slots.cut) == 1
 
 
 async def test_the_stream_is_closed_at_once(scene: Scene, replies: Any, until: Callable[..., Any]) -> None:

@@ -11,23 +11,9 @@ import httpx
 import pytest
 
 from covey.bench.provider_moods import Moods
-from covey.bench.provider_options import ProviderOptions
 from covey.bench.provider_process import ProviderProcess
 
 TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in ("read_file", "write_file", "list_files")]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ProviderProcess]:
-    with ProviderProcess(ProviderOptions(limit=4, think_s=0, chunk_pace_s=0, chunks=5)) as running:
-        yield running
-
-
-@pytest.fixture
-def provider(server: ProviderProcess) -> ProviderProcess:
-    server.clear()
-    server.reset()
-    return server
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -22,25 +21,6 @@ TOOLS = [
     {"type": "function", "name": name, "parameters": {"type": "object"}}
     for name in ("read_file", "write_file", "list_files")
 ]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ProviderProcess]:
-    with ProviderProcess(ProviderOptions(limit=4, think_s=0, chunk_pace_s=0, chunks=5)) as running:
-        yield running
-
-
-@pytest.fixture
-def provider(server: ProviderProcess) -> ProviderProcess:
-    server.clear()
-    server.reset()
-    return server
-
-
-@pytest.fixture
-def http(provider: ProviderProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=provider.base_url, trust_env=False) as client:
-        yield client
 
 
 def ask(*items: Any, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -25,25 +24,6 @@ BODIES: dict[str, dict[str, Any]] = {
 PATHS = pytest.mark.parametrize("path", list(BODIES))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ProviderProcess]:
-    with ProviderProcess(ProviderOptions(limit=9, think_s=0, chunk_pace_s=0)) as running:
-        yield running
-
-
-@pytest.fixture
-def provider(server: ProviderProcess) -> ProviderProcess:
-    server.clear()
-    server.reset()
-    return server
-
-
-@pytest.fixture
-def http(provider: ProviderProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=provider.base_url, trust_env=False, timeout=5) as client:
-        yield client
-
-
 def post(http: httpx.Client, path: str = "chat/completions", *, key: str = "k", **more: Any) -> httpx.Response:
     body = {"model": "m", **BODIES[path], **more}
     return http.post(path, json=body, headers={"authorization": f"Bearer {key}"})
@@ -57,6 +37,18 @@ def test_one_key_is_told_401_and_another_is_taken(path: str, http: httpx.Client,
 
     assert (old.status_code, new.status_code) == (401, 200)
     assert old.json()["error"]["code"] == "invalid_api_key"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models", "/api/anthropic/v1/models", "/api/coding/paas/v4/models", "/api/monitor/usage/quota/limit"]
+)
+def test_a_refused_key_is_shown_no_list_and_no_quota(path: str, http: httpx.Client, provider: ProviderProcess) -> None:
+    provider.set_moods(Moods(refused_keys={"^old-": 1002}))
+
+    old, new = (http.get(provider.root_url + path, headers={"authorization": key}) for key in ("old-1", "new-1"))
+
+    assert (old.status_code, new.status_code) == (401, 200)
+    assert old.json()["error"]["code"] == "1002"
 
 
 @pytest.mark.parametrize(

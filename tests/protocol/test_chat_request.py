@@ -35,7 +35,9 @@ def body(*messages: Message, **options: object) -> dict[str, object]:
     ],
 )
 def test_the_endpoint_is_below_the_base_url(base_url: str, url: str) -> None:
-    assert CHAT.endpoint(base_url) == url
+    ask = Ask(model="m", messages=())
+
+    assert CHAT.render(ask, Traits(), base_url=base_url, api_key=None).url == url
 
 
 def test_a_key_goes_into_the_authorization_header_and_nowhere_else() -> None:

@@ -50,6 +50,7 @@ def at(base_url: str, model: str) -> ModelFacts:
         pytest.param(HERE, "smollm20", None, None, id="no member of it"),
         pytest.param(ZAI_BASE_URL, "glm-5.9", None, None, id="a model that nobody knows"),
         pytest.param(ZAI_BASE_URL, "glm-5.2-experimental", None, None, id="what may be another model"),
+        pytest.param("https://api.openai.com/v1", "o1-preview", 128_000, 32_768, id="a preview that was another model"),
         pytest.param(ROUTER, "z-ai/glm-4.6:extended", None, None, id="a tag that changes the window"),
         pytest.param("https://api.x.ai/v1", "grok-4.5", 500_000, None, id="one value that is not known"),
         pytest.param("https://evil.example/api.z.ai", "unheard-of", None, None, id="a host in a path"),

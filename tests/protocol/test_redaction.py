@@ -204,7 +204,14 @@ def test_a_text_without_marks_has_nothing_to_find(text: str) -> None:
     assert redact(text) == redaction._SECRET.sub(redaction._without, text)
 
 
+@pytest.mark.parametrize("name", ["key", "token", "secret", "authorization", "api_key"])
+@pytest.mark.parametrize("key", [pytest.param(key, id=name) for name, key in KEYS.items()])
+def test_a_key_in_a_sentence_behind_a_name_is_taken_out_and_the_sentence_stays(name: str, key: str) -> None:
+    assert redact(f'{{"{name}": "it was {key} today"}}') == f'{{"{name}": "it was {LABEL} today"}}'
+
+
 @settings(max_examples=500)
+@example(KEYS["AWS"], 'key:"', "")
 @given(st.sampled_from(sorted(KEYS.values())), TEXTS, TEXTS)
 def test_no_key_survives_between_spaces(key: str, before: str, after: str) -> None:
     assert f" {key} " not in redact(f"{before} {key} {after}")

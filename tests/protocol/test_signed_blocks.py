@@ -38,10 +38,12 @@ def asked(*blocks: Signed, text: str = "") -> Message:
     return Message(role=Role.ASSISTANT, content=text, tool_calls=(CALL,), signed=blocks)
 
 
-def body(dialect: Dialect, *messages: Message, mends: Mends = NO_MENDS, **more: Any) -> dict[str, Any]:
+def body(
+    dialect: Dialect, *messages: Message, mends: Mends = NO_MENDS, traits: Traits | None = None, **more: Any
+) -> dict[str, Any]:
     ask = Ask(model="m", messages=messages, tools=(READ,), **{"effort": Effort.HIGH, **more})
     rendered = wire_dialect(dialect).render(
-        ask, TRAITS[dialect], base_url="https://llm.example", api_key=None, mends=mends
+        ask, traits or TRAITS[dialect], base_url="https://llm.example", api_key=None, mends=mends
     )
     return msgspec.json.decode(rendered.body, type=dict[str, Any])
 
@@ -94,6 +96,30 @@ def test_results_of_calls_that_were_not_thought_about_are_answered_without_think
     assert "thinking" in body(
         Dialect.ANTHROPIC, GOAL, elsewhere, RESULT, Message(role=Role.ASSISTANT, content="x"), GOAL
     )
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_turn_that_began_with_thinking_goes_on_with_it_though_its_later_calls_were_not_thought_about(
+    steps: int,
+) -> None:
+    later = [message for _ in range(steps) for message in (asked(), RESULT)]
+
+    request = body(Dialect.ANTHROPIC, GOAL, asked(signed(Dialect.ANTHROPIC)), RESULT, *later)
+
+    assert request["thinking"]["type"] == "enabled"
+    assert request["messages"][1]["content"][0] == THINKING
+    assert "thinking" not in body(Dialect.ANTHROPIC, GOAL, asked(signed(Dialect.ANTHROPIC)), RESULT, GOAL, *later)
+
+
+def test_who_decides_himself_whether_to_think_may_have_called_without() -> None:
+    adaptive = Traits(thinking=Thinking.ADAPTIVE, efforts=("low", "high"))
+    history = (GOAL, asked(signed(Dialect.ANTHROPIC)), RESULT, GOAL, asked(), RESULT)
+
+    request = body(Dialect.ANTHROPIC, *history, traits=adaptive)
+
+    assert request["thinking"] == {"type": "adaptive"}
+    assert request["messages"][1]["content"][0] == THINKING
+    assert "thinking" not in body(Dialect.ANTHROPIC, *history, traits=adaptive, tool_choice=NamedTool("read"))
 
 
 def test_where_thinking_is_off_no_block_is_sent_back() -> None:

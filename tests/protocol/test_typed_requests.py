@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.bench.provider_messages import read_messages
+from covey.protocol.dialects.aliases import LONGEST_NAME
 from covey.protocol.dialects.anthropic import MAX_TOKENS, WORDLESS, AnthropicMessages
 from covey.protocol.dialects.ask import Ask, Traits
 from covey.protocol.dialects.base import ToolSpec, WireDialect
-from covey.protocol.dialects.history import LONGEST_NAME, history_of
+from covey.protocol.dialects.history import split
 from covey.protocol.dialects.registry import wire_dialect
 from covey.protocol.dialects.responses import Responses
 from covey.protocol.settings import Dialect
@@ -61,7 +62,9 @@ CALL = ToolCall(id="call_a", name="read_file", arguments='{"path":"a"}')
     ],
 )
 def test_the_endpoint_is_below_the_base_url(dialect: WireDialect, base_url: str, url: str) -> None:
-    assert dialect.endpoint(base_url) == url
+    ask = Ask(model="m", messages=())
+
+    assert dialect.render(ask, Traits(), base_url=base_url, api_key=None).url == url
 
 
 def test_a_key_is_sent_in_the_spellings_that_its_provider_takes() -> None:
@@ -219,10 +222,10 @@ def test_any_history_becomes_turns_that_a_provider_takes_and_loses_no_call(histo
 @settings(max_examples=100, deadline=None)
 @given(history=HISTORIES, more=HISTORIES)
 def test_a_call_keeps_its_id_when_the_history_grows(history: list[Message], more: list[Message]) -> None:
-    before = history_of(history).messages
+    before = split(repair(history)).messages
     asked_before = [message for message in before if message.tool_calls]
 
-    after = [message for message in history_of([*history, *more]).messages if message.tool_calls]
+    after = [message for message in split(repair([*history, *more])).messages if message.tool_calls]
 
     assert after[: len(asked_before)] == asked_before
 

@@ -11,7 +11,8 @@ import pytest
 from covey.protocol.errors import ForeignDatabase, StoreError, UsageError
 from covey.protocol.ids import AgentId, CallId, Incarnation, SessionId
 from covey.protocol.messages.ledger import CallRecorded, CallStatus, LedgerRecord, MessageAppended, SessionOpened
-from covey.protocol.transcript import Message, Role, ToolCall
+from covey.protocol.settings import Dialect
+from covey.protocol.transcript import Message, Role, Signed, ToolCall
 from covey.storage.checkup import check, stats
 from covey.storage.exporting import PAGE, Export
 from covey.storage.readonly import Reader
@@ -42,7 +43,8 @@ def said(session: str, index: int, message: Message) -> MessageAppended:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    asks = Message(role=Role.ASSISTANT, tool_calls=(ToolCall(id="c", name="look", arguments="{}"),))
+    block = Signed(dialect=Dialect.ANTHROPIC, model="m", data='{"type":"thinking"}')
+    asks = Message(role=Role.ASSISTANT, tool_calls=(ToolCall(id="c", name="look", arguments="{}"),), signed=(block,))
     records: list[LedgerRecord] = [opened("ses_a"), opened("ses_b"), said("ses_b", 0, asks)]
     records += [said("ses_a", at, Message(role=Role.USER, content=f"{at}")) for at in reversed(range(MANY))]
     records += [call("call_1", "ses_a"), call("call_2", None), call("call_3", "ses_a")]
@@ -79,6 +81,7 @@ def test_json_in_a_column_is_json(database: Path) -> None:
 
     export.close()
     assert message.columns["tool_calls"] == [{"id": "c", "name": "look", "arguments": "{}"}]
+    assert message.columns["signed"] == [{"dialect": "anthropic", "model": "m", "data": '{"type":"thinking"}'}]
     assert "id" not in message.columns
 
 

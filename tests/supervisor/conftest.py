@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+# Tests are imported by path (importlib mode): their folder is on nobody's path but ours.
+sys.path.append(str(Path(__file__).parent))
 
 PATIENCE_S = 20.0
 """For what should take milliseconds; the machine may be busy."""

@@ -12,12 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
+from json_server import JsonHandler, JsonServer
 
 from covey.__main__ import main
 from covey.protocol.destination import fingerprint
@@ -31,23 +31,16 @@ from covey.supervisor.rest_file import RestFile
 SECRETS = ("sk-good", "sk-bad", "sk-env", "sk-command", "refresh-good", "access-good", "client-secret-word")
 
 
-class Provider(ThreadingHTTPServer):
+class Provider(JsonServer):
     """Lists its models for good keys, and gives a good token for a good refresh token."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler)
         self.status: int | None = None
         self.seen: list[tuple[str, dict[str, str]]] = []
-        Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(JsonHandler):
     server: Provider
 
     def do_GET(self) -> None:
@@ -60,30 +53,17 @@ class Handler(BaseHTTPRequestHandler):
         self.say(status, said)
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"])).decode()
-        is_good = "refresh_token=refresh-good" in body
+        is_good = "refresh_token=refresh-good" in self.form()
         self.say(
             200 if is_good else 400,
             {"access_token": "access-good", "expires_in": 3600} if is_good else {"error": "invalid_grant"},
         )
 
-    def say(self, status: int, said: object) -> None:
-        content = json.dumps(said).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
 
 @pytest.fixture(scope="module")
 def shared_provider() -> Iterator[Provider]:
-    provider = Provider()
-    yield provider
-    provider.shutdown()
-    provider.server_close()
+    with Provider() as provider:
+        yield provider
 
 
 @pytest.fixture
@@ -147,6 +127,7 @@ class TestAdd:
             "fingerprint": fingerprint("sk-good"),
             "kind": "key",
             "replaced": False,
+            "unchanged": False,
         }
         assert stat.S_IMODE(desk.file.path.stat().st_mode) == 0o600
 
@@ -220,6 +201,14 @@ class TestAdd:
                 id="half a JSON",
             ),
             pytest.param(["sim", "sk-good"], "", "never an argument", id="a key as an argument"),
+            pytest.param(["sim", "--key=sk-good"], "", "never an argument", id="a key as an option"),
+            pytest.param(["sk-good" * 5], "", "there is no provider of that name", id="a key as the provider"),
+            pytest.param(
+                ["sim", "--oauth", "--client-id", "c\udcff", "--token-url", "https://login.example.org/t"],
+                "refresh-good",
+                "printable text",
+                id="a client id that nothing can be written with",
+            ),
         ],
     )
     def test_what_cannot_be_meant_adds_nothing(self, desk: Desk, words: list[str], stdin: str, says: str) -> None:
@@ -246,6 +235,45 @@ class TestAdd:
         assert isinstance(kept, OAuthCredential)
         assert (kept.refresh_token, kept.access_token, kept.scope) == ("refresh-good", None, "x y")
         assert (said["kind"], said["label"], said["fingerprint"]) == ("oauth", "login1", fingerprint("refresh-good"))
+
+    def test_a_login_that_was_renewed_since_is_not_replaced_by_the_token_it_began_with(self, desk: Desk) -> None:
+        words = ("add", "sim", "--oauth", "--token-url", "https://login.example.org/t", "--client-id", "c")
+        desk.auth(*words, stdin="refresh-good")
+        (first,) = desk.file.read().of("sim")
+        renewed = msgspec.structs.replace(first, refresh_token="refresh-newer", access_token="access-newer")
+        desk.file.change(lambda kept: kept.with_credential("sim", renewed))
+
+        again = desk.json(*words, stdin="refresh-good")
+        unchanged = desk.file.read().of("sim")
+        desk.file.change(lambda kept: kept.with_credential("sim", msgspec.structs.replace(renewed, refused="spent")))
+        mended = desk.json(*words, stdin="refresh-good")
+
+        assert (again["unchanged"], unchanged) == (True, (renewed,))
+        assert mended["replaced"] is True
+        assert [one.refresh_token for one in desk.file.read().of("sim") if isinstance(one, OAuthCredential)] == [
+            "refresh-good"
+        ]
+
+    def test_a_key_under_another_label_is_there_once(self, desk: Desk) -> None:
+        desk.auth("add", "sim", stdin="sk-good")
+        desk.auth("add", "sim", "--label", "work", stdin="sk-good")
+
+        assert [one.label for one in desk.file.read().of("sim")] == ["work"]
+
+    def test_an_end_in_another_age_is_no_end(self, desk: Desk) -> None:
+        words = ("add", "sim", "--oauth", "--token-url", "https://login.example.org/t", "--client-id", "c")
+        login = {"refresh_token": "refresh-good", "access_token": "access-good", "expires_in": 1e300}
+
+        assert desk.auth(*words, stdin=json.dumps(login)) == 0
+        (kept,) = desk.file.read().of("sim")
+        assert isinstance(kept, OAuthCredential)
+        assert (kept.access_token, kept.expires_ms) == (None, None)
+
+    def test_a_stdin_that_is_closed_is_said(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdin", None)
+
+        assert main(["auth", "add", "sim"]) == 2
+        assert not desk.file.path.exists()
 
     def test_what_another_tool_knows_is_taken_over(self, desk: Desk) -> None:
         of_a_tool = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import sys
@@ -11,12 +10,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from json_server import JsonHandler, JsonServer
 
 from covey.__main__ import main
 from covey.actors.ports import Key, Request
@@ -49,25 +48,19 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Portal(ThreadingHTTPServer):
+class Portal(JsonServer):
     """Renews tokens, tells models and quota for what it gave out last and for `sk-…`; as a proxy does, for any host."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler)
         self.posts = 0
+        self.asked, self.held = threading.Event(), threading.Event()
+        self.held.set()
         self.seen: list[tuple[str, str | None]] = []
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(JsonHandler):
     server: Portal
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         key = self.headers["authorization"]
@@ -79,28 +72,18 @@ class Handler(BaseHTTPRequestHandler):
         self.say(200 if is_good else 401, said if is_good else {"error": {"message": "no"}})
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+        self.form()
         self.server.posts += 1
+        self.server.asked.set()
+        self.server.held.wait(10)
         token = f"access-{self.server.posts}"
         self.say(200, {"access_token": token, "refresh_token": f"refresh-{self.server.posts}", "expires_in": 3600})
-
-    def say(self, status: int, said: object) -> None:
-        content = json.dumps(said).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *args: object) -> None:
-        pass
 
 
 @pytest.fixture
 def portal() -> Iterator[Portal]:
-    portal = Portal()
-    yield portal
-    portal.shutdown()
-    portal.server_close()
+    with Portal() as portal:
+        yield portal
 
 
 @pytest.fixture
@@ -253,6 +236,25 @@ class TestWithoutAFleet:
 
         assert isinstance(found, Unfetched)
         assert "ConnectError" in found.reason
+
+    def test_a_renewal_that_is_interrupted_is_finished_first(self, home: Home, portal: Portal) -> None:
+        keep(home, login(portal))
+        portal.held.clear()
+
+        async def interrupted(keys: CommandKeys) -> None:
+            choosing = asyncio.ensure_future(keys.choose(PLAIN))
+            await asyncio.to_thread(portal.asked.wait, 10)
+            choosing.cancel()
+            await asyncio.sleep(0)
+            portal.held.set()
+            with pytest.raises(asyncio.CancelledError):
+                await choosing
+
+        asked(home, PLAIN, interrupted)
+
+        (kept,) = CredentialFile(home).read().of("sim")
+        assert isinstance(kept, OAuthCredential)
+        assert (kept.access_token, kept.refresh_token, kept.renewing_ms) == ("access-1", "refresh-1", None)
 
     def test_a_damaged_file_is_an_error_and_no_other_key_is_taken(self, home: Home) -> None:
         damage(home)

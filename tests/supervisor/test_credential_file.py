@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import stat
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -119,6 +122,58 @@ def test_a_file_of_somebody_else_is_refused(home: Home) -> None:
 
     with pytest.raises(CredentialProblem, match="belongs to user 12345"):
         file.read()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_a_folder_of_somebody_else_is_refused(home: Home) -> None:
+    file = filled(home)
+    os.chown(home.path, 12345, -1)
+
+    with pytest.raises(CredentialProblem, match="home belongs to user 12345, who can replace"):
+        file.read()
+
+
+def test_a_file_that_cannot_be_closed_to_others_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int, mode: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    file = filled(home)
+    file.path.chmod(0o644)
+    monkeypatch.setattr("covey.supervisor.credential_file.os.fchmod", fail)
+
+    with pytest.raises(CredentialProblem, match="Read-only file system"):
+        file.read()
+
+
+def test_a_mode_that_changes_changes_the_signature(home: Home) -> None:
+    file = filled(home)
+    before = file.signature()
+    file.path.chmod(0o620)
+
+    assert file.signature() != before
+
+
+def test_a_draft_of_a_writer_that_was_killed_is_gone_with_the_next_change(home: Home, processes: Any) -> None:
+    file = filled(home)
+
+    def die(draft: Path, target: Path) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def body() -> None:
+        Path.replace = die  # type: ignore[assignment, method-assign]
+        file.change(lambda kept: kept.without("zai", KEY))
+
+    pid, told = processes.fork(body)
+    os.waitpid(pid, 0)
+    processes._pids.remove(pid)
+    os.close(told)
+    drafts = list(home.path.glob(".credentials.json.*"))
+    kept = file.read()
+    file.change(lambda kept: kept.without("zai", kept.of("zai")[0]))
+
+    assert len(drafts) == 1
+    assert kept.of("zai") == (KEY,)
+    assert sorted(path.name for path in home.path.iterdir()) == ["credentials.json", "credentials.lock"]
 
 
 @pytest.mark.parametrize(

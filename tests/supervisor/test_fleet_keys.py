@@ -13,7 +13,6 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Lock
@@ -21,10 +20,11 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from json_server import JsonHandler, JsonServer
 
 from covey.actors.keys.credentials import Settle
-from covey.actors.keys.oauth import refresh
-from covey.actors.keys.renewal import Renewed, Renewer
+from covey.actors.keys.oauth import Refreshed, refresh
+from covey.actors.keys.renewal import NotRenewed, Renewed, Renewer
 from covey.actors.ports import Key, Request
 from covey.protocol.destination import fingerprint
 from covey.protocol.errors import NoKey
@@ -34,7 +34,7 @@ from covey.protocol.messages.broker import BrokerReply
 from covey.protocol.messages.credentials import CredentialsReply, CredentialsRequest
 from covey.protocol.peer import Peer
 from covey.protocol.settings import ProviderSettings
-from covey.storage.credentials import OAuthCredential
+from covey.storage.credentials import Kept, OAuthCredential
 from covey.storage.owners import me
 from covey.supervisor.credential_file import CredentialFile
 from covey.supervisor.credentials_service import LocalRequest, start_credentials
@@ -50,20 +50,15 @@ HOUR_MS = 3_600_000
 AUTH = Fault(kind=FaultKind.AUTH, scope=FaultScope.CREDENTIAL, action=FaultAction.ROTATE, message="expired", status=401)
 
 
-class Portal(ThreadingHTTPServer):
+class Portal(JsonServer):
     """A token endpoint whose refresh tokens are good once, and an API that takes its latest token.
 
     `mode`: `ok`, `error` (HTTP 500), `garbage`, `lost` (rotates, and never answers), `hang` (does neither), `held`
     (rotates, and answers once the mode is another).
     """
 
-    daemon_threads = True
-    request_queue_size = 128
-
     def __init__(self, listener: socket.socket) -> None:
-        super().__init__(listener.getsockname(), Handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listener
+        super().__init__(Handler, listener)
         self.lock = Lock()
         self.mode = "ok"
         self.released = Event()
@@ -74,9 +69,8 @@ class Portal(ThreadingHTTPServer):
         self.agents: list[str] = []
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(JsonHandler):
     server: Portal
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         if self.path == "/stats":
@@ -94,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.say(200 if is_good else 401, {"data": []} if is_good else {"error": {"message": "expired"}})
 
     def do_POST(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+        form = parse_qs(self.form())
         mode = self.server.mode
         with self.server.lock:
             self.server.stats["posts"] += 1
@@ -119,17 +113,6 @@ class Handler(BaseHTTPRequestHandler):
             return self.say(400, {"error": "invalid_grant", "error_description": form["refresh_token"][0]})
         pair = {"access_token": self.server.access_token, "refresh_token": self.server.refresh_token}
         return self.say(200, {**pair, "expires_in": 3600, "token_type": "Bearer"})
-
-    def say(self, status: int, body: object) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *args: object) -> None:
-        pass
 
 
 class Fleet:
@@ -407,3 +390,60 @@ def test_two_processes_without_a_fleet_share_one_renewal_through_the_file(fleet:
 
     assert failed == []
     assert fleet.portal("/stats")["posts"] == 1
+
+
+@pytest.mark.parametrize(
+    ("dies_at", "is_torn", "posts", "ends_with"),
+    [
+        pytest.param(1, False, 1, "access-1-good", id="before it is noted that a request goes out"),
+        pytest.param(2, False, 1, "access-1-good", id="before the request"),
+        pytest.param(3, False, 2, None, id="with the answer in its hands"),
+        pytest.param(4, True, 2, None, id="before the new file is in place"),
+        pytest.param(4, False, 1, "access-1-good", id="before anybody has the new token"),
+    ],
+)
+def test_a_renewer_that_is_killed_at_any_step_spends_no_token_twice_and_hides_no_loss(
+    fleet: Fleet, dies_at: int, is_torn: bool, posts: int, ends_with: str | None
+) -> None:
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    class Watched(CredentialFile):
+        def write(self, kept: Kept) -> None:
+            step()
+            super().write(kept)
+            step()
+
+    async def exchange(login: OAuthCredential) -> Refreshed:
+        return await refresh(login)
+
+    async def renew(file: CredentialFile) -> Renewed | NotRenewed:
+        renewer = Renewer(file, exchange, wall_ms=lambda: time.time_ns() // 1_000_000)
+        return await renewer.renew("sim", fleet.login().account, fingerprint("access-0-withdrawn"))
+
+    def body() -> None:
+        if is_torn:
+            replace, calls = Path.replace, iter(range(2))
+            Path.replace = lambda *paths: step() if next(calls) else replace(*paths)  # type: ignore[assignment, method-assign]
+        run(renew(Watched(fleet.home)))
+
+    pid, told = fleet.processes.fork(body)
+    status = os.waitpid(pid, 0)[1]
+    fleet.processes._pids.remove(pid)
+    os.close(told)
+    found = asyncio.run(renew(CredentialFile(fleet.home)))
+
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert (fleet.portal("/stats")["posts"], fleet.portal("/stats")["rotated"]) == (posts, 1)
+    if ends_with is None:
+        assert isinstance(found, NotRenewed)
+        assert "never got its answer" in found.reason
+        assert fleet.login().refused is not None
+    else:
+        assert isinstance(found, Renewed)
+        assert found.credential.access_token == fleet.login().access_token == ends_with

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.actors.keys.credentials import Credentials, Providers
+from covey.actors.keys.credentials import Credentials, Providers, Settle
 from covey.actors.keys.oauth import Refreshed, RefreshFailed, RefreshRefused, Rotated
 from covey.actors.keys.sources import FRESH_MS, command_account
 from covey.actors.ports import Key, Request
@@ -29,8 +30,10 @@ from covey.protocol.messages.credentials import (
     CredentialsQuery,
     CredentialsReply,
     CredentialsView,
+    KeyRenewed,
     KeysQuery,
     KeyTrouble,
+    KeyWorks,
     RenewKey,
 )
 from covey.protocol.messages.remote import RemoteBrokerRequest, RemoteLedgerRequest, RemoteRootRequest
@@ -61,7 +64,7 @@ class World:
         self.provider = ProviderSettings(name="sim", base_url="https://api.example.org/v1", **provider)
         self.now_ms = START_MS
         self.asked: list[Wire] = []
-        self.is_silent = False
+        self.is_silent = self.link_is_stuck = False
         self.exchanges: list[OAuthCredential] = []
         self.answers: list[Refreshed] = []
         self.gate = asyncio.Event()
@@ -96,6 +99,8 @@ class World:
         if self.is_silent:
             raise AskTimeout(type(message).__name__, "broker", timeout_s or 0.0)
         self.asked.append(message)
+        if self.link_is_stuck:
+            await asyncio.Event().wait()
         reply: asyncio.Future[Wire] = asyncio.get_running_loop().create_future()
         # As over a socket: what is said is encoded, and only this union is understood.
         body = BodyDecoder(LocalRequest).decode(body_of(message))
@@ -291,7 +296,8 @@ class TestPools:
             world.later(FRESH_S * 1000)
 
             dead = await keys.choose(world.provider)
-            keys.works(world.provider, found)
+            world.post(KeyWorks(provider="sim", account=found.fingerprint or "", token=found.fingerprint or ""))
+            world.later(FRESH_S * 1000)
             alive = await keys.choose(world.provider)
 
             assert (found.secret, dead.secret, alive.secret) == ("sk-1", "sk-2", "sk-1")
@@ -320,8 +326,77 @@ class TestPools:
 
         world({}, key(1))(body)
 
+    def test_a_broker_that_is_stuck_holds_up_no_call_whose_pool_is_known(
+        self, world: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("covey.supervisor.keys_port.KNOWN_S", 0.05)
+
+        async def body(world: World, keys: FleetKeys) -> None:
+            await keys.choose(world.provider)
+            world.later(FRESH_S * 1000)
+            world.link_is_stuck = True
+            async with asyncio.timeout(5):
+                assert (await keys.choose(world.provider)).secret == "sk-1"
+
+        world({}, key(1))(body)
+
+    def test_a_clock_that_is_set_back_leaves_no_key_resting_for_the_difference(self, world: Any) -> None:
+        async def body(world: World, keys: FleetKeys) -> None:
+            found = await keys.choose(world.provider)
+            keys.trouble(world.provider, found, fault(FaultKind.QUOTA, retry_after_s=3600.0))
+            with pytest.raises(NoKey):
+                await keys.choose(world.provider)
+            world.later(-24 * HOUR_MS)
+            assert (await world.worker().choose(world.provider)).secret == "sk-1"
+
+        world({}, key(1))(body)
+
 
 class TestADamagedFile:
+    def test_a_provider_that_needs_no_key_goes_on_without_one(self, world: Any) -> None:
+        async def body(world: World, keys: FleetKeys) -> None:
+            world.file.change(lambda kept: kept.with_credential("other", key(1)))
+            world.later(10_000)
+            await world.ask(KeysQuery(provider="sim"), timeout_s=5)
+            world.file.path.write_bytes(b"{")
+            world.later(10_000)
+            assert (await keys.choose(world.provider)).secret is None
+
+        world({})(body)
+
+    @pytest.mark.parametrize("place", ["file", "folder"])
+    def test_a_mode_that_was_mended_is_noticed_by_the_running_fleet(self, world: Any, place: str) -> None:
+        async def body(world: World, keys: FleetKeys) -> None:
+            refused = world.file.path if place == "file" else world.home.path
+            mode = refused.stat().st_mode & 0o777
+            refused.chmod(0o722)
+            world.actor.stop()
+            await world.actor.stopped(deadline_s=5)
+            keys = await world.start()
+            with pytest.raises(NoKey, match="can be written by others"):
+                await keys.choose(world.provider)
+
+            refused.chmod(mode)
+            world.later(10_000)
+
+            assert (await keys.choose(world.provider)).secret == "sk-1"
+
+        world({}, key(1))(body)
+
+    def test_a_fleet_that_never_read_it_shows_no_key_that_it_would_not_take(self, world: Any) -> None:
+        async def body(world: World, keys: FleetKeys) -> None:
+            world.file.path.write_bytes(b"{")
+            world.actor.stop()
+            await world.actor.stopped(deadline_s=5)
+            await world.start()
+
+            view = await world.ask(CredentialsQuery(), timeout_s=5)
+
+            assert isinstance(view, CredentialsView)
+            assert (view.credentials, "is damaged" in (view.problem or "")) == ((), True)
+
+        world({"SIM_KEY": "sk-paid"}, key(1), api_key_env="SIM_KEY")(body)
+
     def test_the_fleet_goes_on_with_what_it_read_last(self, world: Any, caplog: pytest.LogCaptureFixture) -> None:
         async def body(world: World, keys: FleetKeys) -> None:
             await keys.choose(world.provider)
@@ -544,6 +619,36 @@ class TestCommands:
             assert (await keys.choose(changed)).secret == "sk-b"
 
         world({}, api_key_command="printf sk-a")(body)
+
+    def test_the_key_of_a_provider_that_was_configured_meanwhile_is_kept_from_it(self, world: Any) -> None:
+        async def body(world: World, keys: FleetKeys) -> None:
+            other = ProviderSettings(name="other", base_url="https://other.example.org/v1", api_key_env="OTHER_KEY")
+            world.actor.tell(Providers({"sim": world.provider, "other": other}))
+            assert (await keys.choose(world.provider)).secret == "none"
+
+        environ = {**os.environ, "OTHER_KEY": "sk-other"}
+        world(environ, api_key_command="sh -c 'echo ${OTHER_KEY:-none}'")(body)
+
+    def test_an_end_in_another_age_ends_no_broker(self, world: Any) -> None:
+        async def body(world: World, keys: FleetKeys) -> None:
+            with pytest.raises(NoKey, match="an end that is no time"):
+                await keys.choose(world.provider)
+
+        world({}, api_key_command="""printf '{"key": "sk-1", "expires_in": 1e30}'""")(body)
+
+    def test_a_fleet_that_stops_waits_for_no_command_and_whoever_asked_asks_the_successor(self, world: Any) -> None:
+        async def body(world: World, keys: FleetKeys) -> None:
+            replies: list[Wire] = []
+            account = command_account("sim", "sleep 60")
+            world.actor.tell(Request(PEER, RenewKey(provider="sim", account=account), replies.append))
+            await world.ask(KeysQuery(provider="sim"), timeout_s=5)
+            async with asyncio.timeout(5):
+                await world.actor.ask(Settle(), deadline_s=5)
+            world.actor.tell(Request(PEER, RenewKey(provider="sim", account=account), replies.append))
+            await world.ask(KeysQuery(provider="sim"), timeout_s=5)
+            assert [one for one in replies if isinstance(one, KeyRenewed)] == []
+
+        world({"PATH": os.environ["PATH"]}, api_key_command="sleep 60")(body)
 
 
 class TestSecrecy:

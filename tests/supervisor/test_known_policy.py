@@ -81,6 +81,39 @@ def test_a_broker_that_does_not_answer_is_asked_again_at_the_next_look() -> None
     asyncio.run(body())
 
 
+def test_who_would_pass_without_asking_waits_for_what_may_have_changed() -> None:
+    async def body() -> None:
+        broker = Broker()
+        request = Acquire(call="c", destination=Destination(base_url="http://x/v1"), model="m")  # type: ignore[arg-type]
+        slots = Slots(cast(Link, broker), known(broker, fresh_s=0.0))
+        acquiring = asyncio.create_task(slots.acquire(request))
+        await turns()
+        assert not acquiring.done()
+
+        broker.answers.put_nowait(NEW)
+        broker.answers.put_nowait("the broker's own word")
+        assert await acquiring == "the broker's own word"
+        assert broker.asked[-1] is request
+
+    asyncio.run(body())
+
+
+def test_a_broker_that_is_away_keeps_nobody_who_is_not_counted_for_long() -> None:
+    async def body() -> None:
+        broker = Broker()
+        request = Acquire(call="c", destination=Destination(base_url="http://x/v1"), model="m")  # type: ignore[arg-type]
+        policy = known(broker, fresh_s=0.0)
+        slots = Slots(cast(Link, broker), policy)
+        broker.answers.put_nowait(AskTimeout("PolicyQuery", "broker", 5.0))
+        policy._fresh_s = 60.0  # from the failure on
+
+        assert await slots.acquire(request) == Unlimited(call=request.call)
+        assert await slots.acquire(request) == Unlimited(call=request.call)
+        assert len(broker.asked) == 1
+
+    asyncio.run(body())
+
+
 @pytest.mark.parametrize(
     ("policy", "cap", "asks"),
     [

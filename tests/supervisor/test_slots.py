@@ -36,6 +36,9 @@ class Known:
     def look(self) -> Policy:
         return self.latest
 
+    async def fresh(self) -> Policy:
+        return self.latest
+
 
 def slots(broker: Broker, known: Known) -> Slots:
     return Slots(cast(Link, broker), cast(KnownPolicy, known))

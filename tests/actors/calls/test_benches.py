@@ -125,11 +125,19 @@ def test_an_answer_ends_every_rest_and_the_next_is_the_first_again() -> None:
     assert until(benches, now=70.0) == 70 + FIRST_REST_S
 
 
-def test_a_person_ends_every_rest() -> None:
+def test_a_change_of_the_configuration_ends_every_rest_and_counts_silences_anew() -> None:
     benches = rested(FaultKind.QUOTA, resets_at=WALL + 7200)
-    benches.lift()
+    for _ in range(5):
+        attempt(benches, silence())
+    assert benches.closed(HERE, 0.0) is not None
+
+    benches.reconfigure(stale_calls=2)
 
     assert benches.resting(HERE, 0.0) is None
+    assert benches.closed(HERE, 0.0) is None
+    for _ in range(2):
+        attempt(benches, silence())
+    assert benches.closed(HERE, 0.0) is not None
 
 
 def test_where_the_broker_keeps_the_account_it_is_asked_again_soon() -> None:

@@ -420,6 +420,16 @@ def test_a_parked_account_is_worth_a_minute_where_another_could_answer_and_any_t
     assert call.route.park_wait_s(0.0) is None
 
 
+def test_a_parked_account_is_parked_for_the_siblings_too_so_the_primary_is_waited_for() -> None:
+    parked = BudgetParked("a:1", "used up", until=WALL + 7200, queued=0)
+    assert Call(A, SIBLING).route.park_wait_s(0.0) is None
+
+    call = Call(A, SIBLING, B)
+    assert call.route.park_wait_s(0.0) == WAIT_WORTH_S
+    assert call.meets(parked, 0.0) == Next(B)
+    assert call.meets(fault(FaultKind.AUTH)) == Next(A)
+
+
 # --- rest and return -------------------------------------------------------------------------------------------------
 
 

@@ -49,7 +49,8 @@ def fault(kind: FaultKind, **facts: object) -> Fault:
 
 def walk(route: Route, end: Fault, *, took_s: float, chance: float, is_brokered: bool = False) -> list[float]:
     """Meet the same fault until something else than another attempt comes; the pauses before it."""
-    pauses, now = [], 0.0
+    pauses: list[float] = []
+    now = 0.0
     while True:
         now += took_s
         step = route.failed(end, took_s, Instant(now, WALL + now, chance), is_brokered=is_brokered)

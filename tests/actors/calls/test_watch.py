@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+import uvloop
 
 from covey.actors.calls.clocks import Clocks
 from covey.actors.calls.vigil import Clock, Vigil
-from covey.actors.calls.watch import RanOut, Watch
+from covey.actors.calls.watch import LATE_S, RanOut, Watch
 
 SOON = 0.02
 
@@ -37,6 +41,19 @@ async def ended(watching: Vigil, *, moves: bool = False, looks: bool = False) ->
     return None
 
 
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"], autouse=True)
+def new_loop(request: pytest.FixtureRequest) -> Any:
+    """Workers run on libuv's loop, which keeps time in milliseconds and has timers of its own."""
+    return request.param
+
+
+async def test_an_attempt_that_has_no_time_left_ends_as_one_that_was_late() -> None:
+    late = await ended(vigil(total_s=0.0), moves=True, looks=True)
+
+    assert late is not None
+    assert late.clock.clock is Clock.TOTAL
+
+
 async def test_what_takes_too_long_ends_with_the_clock_that_ran_out() -> None:
     late = await ended(vigil(connect_s=SOON))
 
@@ -55,6 +72,30 @@ async def test_a_deadline_that_moved_on_is_asked_for_again() -> None:
     assert late is not None
     assert late.clock.clock is Clock.HEAD
     assert asyncio.get_running_loop().time() - began >= 4 * SOON
+
+
+async def test_what_came_while_our_own_process_stood_still_is_heard_before_a_clock_is() -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    watching = vigil(connect_s=SOON)
+
+    with theirs, Watch(watching):
+        theirs.send(b"x")
+        time.sleep(1.5 * LATE_S)  # noqa: ASYNC251 - as a process that was stopped
+        assert await reader.read(1) == b"x"
+        watching.sent(asyncio.get_running_loop().time())
+        await asyncio.sleep(2 * LATE_S)
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_silence_that_goes_on_after_our_standstill_ends_all_the_same() -> None:
+    watching = vigil(connect_s=SOON)
+    asyncio.get_running_loop().call_soon(time.sleep, 1.5 * LATE_S)
+
+    late = await ended(watching)
+
+    assert late is not None
 
 
 async def test_a_deadline_that_came_nearer_is_met_after_a_look() -> None:

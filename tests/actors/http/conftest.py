@@ -8,62 +8,29 @@ import os
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 import uvloop
 
-TEST_S = 20.0
-THREADS = 2
-
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
-def loop_kind(request: pytest.FixtureRequest) -> str:
-    """Async tests run on both loops; the others once."""
-    kind: str = request.param
-    if kind == "uvloop" and not inspect.iscoroutinefunction(request.function):
-        pytest.skip("needs no loop")
-    return kind
+@pytest.fixture(autouse=True)
+def new_loop(request: pytest.FixtureRequest) -> Any:
+    """What makes the loop of an async test; None for the others."""
+    return getattr(request, "param", None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Drop the second run of tests without a loop."""
-    here = Path(__file__).parent
-    items[:] = [
-        item
-        for item in items
-        if not (
-            isinstance(item, pytest.Function)
-            and here in item.path.parents
-            and item.callspec.params.get("loop_kind") == "uvloop"
-            and not inspect.iscoroutinefunction(item.obj)
-        )
-    ]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run async tests on the loop their id names, under a deadline."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    arguments = {name: pyfuncitem.funcargs[name] for name in names}
-
-    async def under_deadline() -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
-        async with asyncio.timeout(TEST_S):
-            await pyfuncitem.obj(**arguments)
-
-    factory = uvloop.new_event_loop if pyfuncitem.funcargs["loop_kind"] == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(under_deadline())
-    return True
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have async tests run on both loops."""
+    if inspect.iscoroutinefunction(metafunc.function):
+        loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+        metafunc.parametrize("new_loop", loops.values(), ids=loops.keys(), indirect=True)
 
 
 # --- a server --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from covey.actors.http.answer import Answer
 from covey.actors.http.clients import open_transport
 from covey.actors.http.connection import Connection
 from covey.actors.http.tls import TlsSettings
-from covey.actors.http.transport import PoolTransport
+from covey.actors.http.transport import MET_S, PoolTransport
 
 BIG = b"x" * 8_000_000
 """More than the kernel's buffers of both sides take together."""
@@ -250,6 +250,23 @@ async def test_a_request_whose_answer_had_begun_is_not_sent_again(http: Any) -> 
             await ask(transport, server.url)
 
         assert len(server.requests) == 2
+
+
+async def test_a_request_that_was_out_for_longer_than_a_close_takes_to_come_is_not_sent_again(http: Any) -> None:
+    """The server may have read it and worked on it: whoever keeps the account is to know of two calls."""
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await http.read_request(reader)
+        writer.write(http.sized())
+        server.requests.append(await http.read_request(reader))
+        await asyncio.sleep(1.1 * MET_S)
+
+    async with http.listening(handler) as server, opened() as transport:
+        await ask(transport, server.url)
+        with pytest.raises(httpx.RemoteProtocolError, match="without an answer"):
+            await ask(transport, server.url)
+
+        assert (len(server.requests), server.opened) == (1, 1)
 
 
 async def test_a_fresh_connection_that_is_closed_is_the_server_s_failure(http: Any) -> None:

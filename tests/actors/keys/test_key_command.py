@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,8 @@ NOW_MS = 1_800_000_000_000
 
 
 def ran(code: str, *, deadline_s: float = 10.0, environ: dict[str, str] | None = None) -> CommandKey | str:
-    commands = KeyCommands(environ if environ is not None else dict(os.environ))
-    return commands.run(shlex.join([sys.executable, "-c", code]), deadline_s=deadline_s)
+    command = shlex.join([sys.executable, "-c", code])
+    return KeyCommands().run(command, environ if environ is not None else os.environ, deadline_s=deadline_s)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_a_key_and_its_end_are_read(output: bytes, secret: str, until_ms: int) -
     [b"", b"\n", b"two words-secret", b"line-secret\nline", b"\xff\xfe", b'{"secret', b"{}", b'{"key": 5}']
     + [json.dumps({"key": "word-secret", **end}).encode() for end in (
         {"expires_at": "soon"}, {"expires_at": 1.0}, {"expires_in": -1}, {"expires_in": "x"}, {"expires_at": [1]},
-        {"expires_in": 1e400},
+        {"expires_in": 1e400}, {"expires_in": 1e30}, {"expires_at": 1e300}, {"expires_at": -1e300},
     )],
     ids=repr,
 )  # fmt: skip
@@ -61,7 +63,7 @@ def test_what_is_no_key_is_said_without_repeating_it(output: bytes) -> None:
 
 
 def test_a_command_is_split_like_a_shell_would_and_run_without_one(tmp_path: Path) -> None:
-    found = KeyCommands(dict(os.environ)).run(f"printf %s 'sk-$HOME;touch${{IFS}}{tmp_path}/x'")
+    found = KeyCommands().run(f"printf %s 'sk-$HOME;touch${{IFS}}{tmp_path}/x'", os.environ)
 
     assert isinstance(found, CommandKey)
     assert found.secret.startswith("sk-$HOME;touch")
@@ -89,7 +91,7 @@ def test_a_command_gets_the_environment_it_is_given_and_no_other(monkeypatch: py
     ],
 )
 def test_a_command_that_fails_is_named_and_its_words_are_not(command: str, says: str) -> None:
-    said = KeyCommands(dict(os.environ)).run(command)
+    said = KeyCommands().run(command, os.environ)
 
     assert isinstance(said, str)
     assert says in said
@@ -114,10 +116,40 @@ def test_a_command_has_a_deadline_and_leaves_nothing_behind(code: str) -> None:
     assert time.monotonic() - began < 5
 
 
+def test_what_a_command_leaves_running_does_not_hold_up_its_key() -> None:
+    found = ran("import os, time\nprint('sk-1', flush=True)\nif os.fork() == 0: time.sleep(60)", deadline_s=10.0)
+
+    assert isinstance(found, CommandKey)
+
+
+def test_a_process_with_many_open_files_can_run_one() -> None:
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert isinstance(KeyCommands().run("printf sk-1", os.environ), CommandKey)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def test_commands_that_hang_take_no_thread_from_others() -> None:
+    async def scene() -> str:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        commands = KeyCommands()
+        hanging = [asyncio.ensure_future(commands.fetch("sleep 60", os.environ)) for _ in range(2)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            found = await asyncio.to_thread(lambda: "in time")
+        commands.close()
+        await asyncio.gather(*hanging)
+        return found
+
+    assert asyncio.run(scene()) == "in time"
+
+
 def test_closing_ends_what_runs() -> None:
-    commands = KeyCommands(dict(os.environ))
+    commands = KeyCommands()
     said: list[object] = []
-    runner = threading.Thread(target=lambda: said.append(commands.run("sleep 60", deadline_s=30.0)))
+    runner = threading.Thread(target=lambda: said.append(commands.run("sleep 60", os.environ, deadline_s=30.0)))
     runner.start()
     deadline = time.monotonic() + 10
     while not commands._running:
@@ -127,4 +159,4 @@ def test_closing_ends_what_runs() -> None:
     runner.join(timeout=10)
 
     assert said == ["sleep failed (signal 9); run it by hand to see why"]
-    assert commands.run("printf x") == "the fleet is stopping"
+    assert commands.run("printf x", os.environ) == "the fleet is stopping"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -52,10 +53,16 @@ def answer(status: int, body: object) -> Refreshed:
         ),
         pytest.param({"access_token": "a1", "expires_in": "soon"}, Rotated("a1", None, None, None), id="no number"),
         pytest.param({"access_token": "a1", "more": [1]}, Rotated("a1", None, None, None), id="fields nobody knows"),
+        pytest.param(
+            {"access_token": "a1", "refresh_token": "r1", "expires_in": [1], "scope": ["x"]},
+            Rotated("a1", "r1", None, None),
+            id="odd fields beside a good pair",
+        ),
+        pytest.param({"access_token": "a1", "refresh_token": "r 1"}, Rotated("a1", "r 1", None, None), id="a space"),
     ],
 )
 def test_new_tokens_are_read(body: object, found: Rotated) -> None:
-    assert answer(200, body) == found
+    assert answer(200, body) == answer(201, body) == found
 
 
 @pytest.mark.parametrize("code", sorted(FINAL_CODES))
@@ -70,6 +77,7 @@ def test_a_final_code_ends_the_login(code: str) -> None:
     [
         pytest.param(500, {"error": "server_error"}, True, id="it broke"),
         pytest.param(503, b"<html>busy</html>", True, id="a gateway's page"),
+        pytest.param(503, {"error": "access_denied"}, True, id="a final word of something broken"),
         pytest.param(429, {"error": "slow_down"}, False, id="too many"),
         pytest.param(401, b"", False, id="refused without a word"),
         pytest.param(302, b"", False, id="elsewhere"),
@@ -136,3 +144,50 @@ def test_an_endpoint_that_is_silent_costs_the_deadline_and_no_more() -> None:
     assert isinstance(found, RefreshFailed)
     assert found.is_open
     assert "0.1 s" in found.reason
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begins", "goes_on", "says"),
+    [
+        pytest.param(HEAD, b"4000\r\n" + b" " * 0x4000 + b"\r\n", "without an access token", id="without end"),
+        pytest.param(HEAD, b"1\r\n \r\n", "within 0.4 s", id="by drops"),
+        pytest.param(
+            b"HTTP/1.1 307 Elsewhere\r\nlocation: /token\r\ncontent-length: 0\r\n\r\n", b"", "HTTP 307", id="elsewhere"
+        ),
+    ],
+)
+def test_an_answer_costs_the_deadline_and_64_kib_and_no_second_request(
+    begins: bytes, goes_on: bytes, says: str
+) -> None:
+    asked: list[bytes] = []
+    ended = asyncio.Event()
+
+    async def answer_oddly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(begins)
+        with suppress(ConnectionError):
+            while goes_on:
+                writer.write(goes_on)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        ended.set()
+
+    async def scene() -> Refreshed:
+        async with await asyncio.start_server(answer_oddly, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            login = msgspec.structs.replace(LOGIN, token_url=f"http://127.0.0.1:{port}/token")
+            found = await refresh(login, deadline_s=0.4)
+            await asyncio.wait_for(ended.wait(), 5)
+            return found
+
+    found = asyncio.run(scene())
+
+    assert isinstance(found, RefreshFailed)
+    assert says in found.reason
+    assert len(asked) == 1

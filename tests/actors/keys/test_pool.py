@@ -74,13 +74,12 @@ def test_when_all_rest_the_first_to_come_back_is_told() -> None:
     assert chosen(pool, KeyStrategy.FILL_FIRST, 1, now_ms=3000) == ["b"]
 
 
-def test_a_success_ends_a_rest() -> None:
-    pool = pool_of("a")
-    pool.rest("a", rest(None))
+def test_a_key_that_rested_does_not_get_every_call_afterwards() -> None:
+    pool = pool_of("a", "b")
+    pool.rest("a", rest(1000))
+    chosen(pool, KeyStrategy.LEAST_USED, 100)
 
-    pool.works("a")
-
-    assert chosen(pool, KeyStrategy.FILL_FIRST, 1) == ["a"]
+    assert chosen(pool, KeyStrategy.LEAST_USED, 10, now_ms=1000).count("a") <= 6
 
 
 ACCOUNTS = st.sampled_from("abcdef")
@@ -112,12 +111,6 @@ class PoolMachine(RuleBasedStateMachine):
             ends = [one.until_ms for one in (old, new) if one is not None]
             self.rests[account] = rest(None if None in ends else max(end for end in ends if end is not None))
 
-    @rule(account=ACCOUNTS)
-    def success(self, account: str) -> None:
-        self.pool.works(account)
-        if account in self.rests:
-            self.rests[account] = None
-
     @rule(wait_ms=st.integers(1, 60))
     def later(self, wait_ms: int) -> None:
         self.now_ms += wait_ms
@@ -134,6 +127,8 @@ class PoolMachine(RuleBasedStateMachine):
             assert found.until_ms == min((end for end in ends if end is not None), default=None)
             return
         assert found in free
+        least = min(self.uses[one] for one in self.free())
+        self.uses = {one: uses if one in self.free() else max(uses, least) for one, uses in self.uses.items()}
         if strategy is KeyStrategy.FILL_FIRST:
             assert found == free[0]
         if strategy is KeyStrategy.LEAST_USED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -48,6 +49,28 @@ class FailingStore:
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
         yield
+
+
+class SlowStore(FailingStore):
+    """Its writes wait to be let end, and it knows whether it is locked."""
+
+    def __init__(self, failing: set[int]) -> None:
+        super().__init__(failing)
+        self.is_writing, self.may_end = threading.Event(), threading.Event()
+        self.is_locked = False
+
+    def write(self, kept: Kept) -> None:
+        self.is_writing.set()
+        self.may_end.wait(10)
+        super().write(kept)
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        self.is_locked = True
+        try:
+            yield
+        finally:
+            self.is_locked = False
 
 
 class Endpoint:
@@ -100,6 +123,24 @@ def test_a_disk_that_becomes_full_hands_the_pair_out_once_it_is_written() -> Non
     assert isinstance(second, Renewed)
     assert endpoint.asked == ["refresh-0"]
     assert store.kept.of("sim") == (second.credential,)
+
+
+def test_a_renewal_that_is_cancelled_lets_nobody_in_before_its_write_is_over() -> None:
+    async def main() -> None:
+        store = SlowStore(set())
+        renewal = asyncio.ensure_future(
+            Renewer(store, Endpoint(store), wall_ms=lambda: 1000).renew("sim", "account", LOGIN.token)
+        )
+        await asyncio.to_thread(store.is_writing.wait, 10)
+        renewal.cancel()
+        await asyncio.sleep(0)
+        assert store.is_locked
+        store.may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await renewal
+        assert (store.is_locked, store.writes) == (False, 1)
+
+    asyncio.run(main())
 
 
 def test_a_login_that_was_made_anew_meanwhile_is_not_overwritten() -> None:
