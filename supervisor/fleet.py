@@ -11,7 +11,6 @@ What the parent holds stays the parent's, and the parent's thread, sockets and l
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import weakref
@@ -265,6 +264,7 @@ async def _join(home: str | Path | None, *, start: bool, name: str, timeout_s: f
     where = Home.locate(home)
     if running_root(where) is None and start:
         from .launch import launch
+        from .one_off import in_thread
 
-        await asyncio.to_thread(launch, where, timeout_s=timeout_s)
+        await in_thread(launch, where, timeout_s=timeout_s)
     return await AsyncFleet.join(where, name=name, timeout_s=timeout_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator
@@ -11,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from .client import AsyncFleet
 from .home import Home
 from .launch import Leashed, launch_leashed
+from .one_off import in_thread
 from .running import running_root
 
 STOP_S = 15.0
@@ -19,7 +19,7 @@ STOP_S = 15.0
 @asynccontextmanager
 async def visit(home: Home, *, name: str) -> AsyncIterator[AsyncFleet]:
     """The fleet of this home. One that was brought up for us is stopped at the end, also if we are killed."""
-    launched = None if running_root(home) else await asyncio.to_thread(launch_leashed, home)
+    launched = None if running_root(home) else await in_thread(launch_leashed, home)
     try:
         fleet = await AsyncFleet.join(home, name=name)
         try:
@@ -28,7 +28,7 @@ async def visit(home: Home, *, name: str) -> AsyncIterator[AsyncFleet]:
             await fleet.close()
     finally:
         if launched is not None:
-            await asyncio.to_thread(_stop, launched)
+            await in_thread(_stop, launched)
 
 
 def _stop(launched: Leashed) -> None:

@@ -29,12 +29,8 @@ from .process import become_subreaper, kill_strangers, set_title, start_ticks, s
 from .zygote_wire import ChildExited, ChildSpawned, SpawnChild, SpawnFailed, StrangersKilled, ZygoteReady, ZygoteReport
 
 PRELOAD = (
-    "anyio._backends._asyncio",
     "apsw",
     "asyncio",
-    "h11",
-    "httpcore",
-    "httpcore._backends.anyio",
     "httpx",
     "msgspec",
     "pykka",

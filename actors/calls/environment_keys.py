@@ -38,7 +38,7 @@ class EnvironmentKeys:
         variable = provider.api_key_env
         if variable is None:
             return Key(secret=None, fingerprint=None, label="none")
-        secret = self._environment.get(variable)
+        secret = (self._environment.get(variable) or "").strip()
         if not secret:
             raise NoKey(provider.name, f"{variable} is not set; provider {provider.name} needs its key there")
         return Key(secret=secret, fingerprint=fingerprint(secret))

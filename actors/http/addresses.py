@@ -7,14 +7,17 @@ everybody who asks meanwhile, and what it found serves for half a minute. Failur
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
+import os
 import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
-Address: TypeAlias = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]
+_SockAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
+Address: TypeAlias = tuple[int, int, int, str, _SockAddress]
 """As `socket.getaddrinfo` gives them."""
 GetAddrInfo: TypeAlias = Callable[[str, int], list[Address]]
 
@@ -77,17 +80,60 @@ async def connected(addresses: list[Address]) -> socket.socket:
 
     Raises `OSError`. All other sockets are closed by then, also where it is cancelled.
     """
-    from aiohappyeyeballs import start_connection
-
-    try:
-        sock = await start_connection(addresses, happy_eyeballs_delay=STAGGER_S, interleave=1)
-    except RuntimeError as error:  # uvloop's word for some errors of a socket
-        raise OSError(str(error)) from error
+    sock = await (_connected_to(addresses[0]) if len(addresses) == 1 else _race(addresses))
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE_OPTIONS:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
     return sock
+
+
+async def _connected_to(address: Address) -> socket.socket:
+    family, kind, protocol, _, where = address
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await _connect(sock, where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _race(addresses: list[Address]) -> socket.socket:
+    from aiohappyeyeballs import start_connection
+
+    loop = cast(asyncio.AbstractEventLoop, _Connecting(asyncio.get_running_loop()))
+    return await start_connection(addresses, happy_eyeballs_delay=STAGGER_S, interleave=1, loop=loop)
+
+
+class _Connecting:
+    """A loop that connects sockets without looking their addresses up: libuv's starts four threads for that."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loop, name)
+
+    async def sock_connect(self, sock: socket.socket, address: _SockAddress) -> None:
+        """See `asyncio.AbstractEventLoop.sock_connect`."""
+        await _connect(sock, address)
+
+
+async def _connect(sock: socket.socket, address: _SockAddress) -> None:
+    loop = asyncio.get_running_loop()
+    number = sock.connect_ex(address)
+    if number == errno.EINPROGRESS:
+        is_over = asyncio.Event()
+        loop.add_writer(sock, is_over.set)
+        try:
+            await is_over.wait()
+        finally:
+            loop.remove_writer(sock)
+        number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if number:
+        raise OSError(number, f"{os.strerror(number)}, at {address[0]} port {address[1]}")
 
 
 def _getaddrinfo(host: str, port: int) -> list[Address]:

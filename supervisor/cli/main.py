@@ -94,8 +94,10 @@ class LazyParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raise `UsageError`."""
-        raise UsageError(f"{message}; see `{self.prog} --help`")
+        """Raise `UsageError`; a key that somebody typed is not repeated."""
+        from ...protocol.redaction import redact
+
+        raise UsageError(f"{redact(message)}; see `{self.prog} --help`")
 
 
 def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command], *, dest: str) -> None:
