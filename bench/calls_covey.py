@@ -18,6 +18,7 @@ from ..protocol.transcript import Message, Role
 from ..supervisor.client import AsyncFleet
 from ..supervisor.home import Home
 from ..supervisor.keys_port import FleetKeys
+from ..supervisor.roles.worker import tune
 from .calls_answer import QUESTION, TEXT
 from .calls_meter import Call
 
@@ -27,6 +28,7 @@ READY_S = 30.0
 @asynccontextmanager
 async def covey_calls(base_url: str, home: str) -> AsyncIterator[tuple[Call, Callable[[], Awaitable[None]]]]:
     """A call through the fleet of that home, and how to wait until all of them are accounted for."""
+    tune()  # as a worker is
     fleet = await AsyncFleet.join(Home.locate(home), name="bench", timeout_s=READY_S)
     provider = ProviderSettings(name="sim", base_url=base_url)
     clients, benches, keys = Clients(), Benches(), FleetKeys(_Unasked(), {}, fleet.home)

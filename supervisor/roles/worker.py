@@ -54,6 +54,12 @@ def main(role: str, arguments: SpawnArguments, fds: Mapping[str, int]) -> int:
     return run_service(arguments.payload, _serve)
 
 
+def tune() -> None:
+    """Prepare the interpreter of this process for many streams; what is here stays, and is not looked at again."""
+    gc.set_threshold(GC_OBJECTS)
+    gc.freeze()
+
+
 async def _serve(service: Service) -> None:
     worker = Worker(service)
     await worker.open()
@@ -96,8 +102,7 @@ class Worker:
         )
         self._config = ConfigWatch(service.home.config, service.settings, on_change=self._configured)
         await service.ready(self._root)
-        gc.set_threshold(GC_OBJECTS)
-        gc.freeze()  # what is here stays, and need not be looked at again
+        tune()
 
     async def close(self) -> None:
         """Let go of all agents as they are: transcripts say where they were, and nothing is reported as an end."""
