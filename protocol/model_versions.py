@@ -27,7 +27,7 @@ class Gpt(msgspec.Struct, frozen=True):
     """How much it can be told to think; empty: it does not, or is not told."""
 
 
-def family_of(model: str) -> str:
+def stem_of(model: str) -> str:
     """The first letters of the name, without a vendor before it: `claude`, `qwen`."""
     found = _FAMILY.match(_bare(model))
     return found[0] if found else ""
@@ -46,7 +46,7 @@ def claude_of(model: str) -> Version | None:
     """
     found = _CLAUDE.search(_bare(model))
     if found is None:
-        return (99, 0) if family_of(model) == "claude" else None
+        return (99, 0) if stem_of(model) == "claude" else None
     line, major, minor = found.groups()
     if line is not None and line not in _CLAUDES:
         return (99, 0)

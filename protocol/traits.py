@@ -13,7 +13,7 @@ import msgspec
 from .destination import host_of, is_zai
 from .dialects.ask import Layout, Thinking, Traits
 from .model_facts import model_facts
-from .model_versions import claude_of, family_of, glm_of, gpt_of
+from .model_versions import claude_of, glm_of, gpt_of, stem_of
 from .settings import Dialect, PromptCache, ProviderSettings
 
 CACHE_KEY: Final = "prompt_cache_key"
@@ -35,9 +35,7 @@ def traits_of(provider: ProviderSettings, model: str) -> Traits:
         known,
         layout=layout,
         # Alibaba's caches hold for five minutes, whatever they are told.
-        cache_hour=provider.prompt_cache is PromptCache.LONG
-        and layout is not Layout.NONE
-        and family_of(model) != "qwen",
+        cache_hour=provider.prompt_cache is PromptCache.LONG and layout is not Layout.NONE and stem_of(model) != "qwen",
         thinking=thinks,
         affinity_header=provider.session_affinity_header or header,
         affinity_field=None if provider.prompt_cache is PromptCache.OFF else known.affinity_field,
@@ -61,7 +59,7 @@ def _known(host: str, provider: ProviderSettings, model: str) -> Traits:
         return _openrouter(provider.dialect, model)
     if is_at(host, "openai.com"):
         return _openai(provider.dialect, model)
-    if is_at(host, "opencode.ai") and provider.dialect is Dialect.CHAT and family_of(model) == "qwen":
+    if is_at(host, "opencode.ai") and provider.dialect is Dialect.CHAT and stem_of(model) == "qwen":
         return Traits(layout=Layout.ENVELOPE)
     return Traits()
 
@@ -107,7 +105,7 @@ def _anthropic(host: str, model: str) -> Traits:
 
 
 def _openrouter(dialect: Dialect, model: str) -> Traits:
-    is_marked = dialect is Dialect.CHAT and family_of(model) in ("claude", "kimi")
+    is_marked = dialect is Dialect.CHAT and stem_of(model) in ("claude", "kimi")
     glm = glm_of(model)
     return Traits(
         layout=Layout.ENVELOPE if is_marked else Layout.NONE,

@@ -26,7 +26,7 @@ from .call_request import BeganAgain, CallAnswered, CallOutcome, CallRequest, Ca
 from .caller import Caller
 from .endings import problem, words
 from .patience import patience_for
-from .route import Again, End, Instant, Next, Rotate, Route, Step, Target
+from .route import Again, End, Instant, Next, Rotate, Route, Step
 
 __all__ = ["Caller", "run_call"]
 
@@ -175,8 +175,8 @@ class _Call:
             log,
             "call_failed_over",
             level=logging.WARNING,
-            **{"from": _name(left)},
-            to=_name(self._route.target),
+            **{"from": left.name},
+            to=self._route.target.name,
             because=words(cause),
             session=self._request.session,
         )
@@ -196,7 +196,3 @@ def _usable(key: Key, provider: str) -> Key:
     if key.secret is not None and not (key.secret.isascii() and key.secret.isprintable()):
         raise NoKey(provider, "the one there is holds characters that no key has")
     return key
-
-
-def _name(target: Target) -> str:
-    return f"{target.provider.name}/{target.model}"

@@ -23,6 +23,11 @@ class Target(msgspec.Struct, frozen=True):
     provider: ProviderSettings
     model: str
 
+    @property
+    def name(self) -> str:
+        """Provider and model, as people write them."""
+        return f"{self.provider.name}/{self.model}"
+
     def backend(self, credential: str | None) -> Backend:
         """The backend this is with a key's fingerprint; None: which key is not known."""
         return Backend(self.provider.name, self.model, self.provider.base_url, credential)

@@ -14,7 +14,7 @@ Cause = Fault | CoveyError
 
 def problem(cause: Cause, target: Target, trail: Iterable[tuple[Target, Cause]], *, attempts: int) -> str:
     """What went wrong: `cause` at `target` in the end, and before that what is in `trail`; and whose move it is."""
-    last = {_name(where): why for where, why in trail} | {_name(target): cause}
+    last = {where.name: why for where, why in trail} | {target.name: cause}
     if len(last) == 1:
         reasons = words(cause) + (f" (after {attempts} attempts)" if attempts > 1 else "")
     else:
@@ -26,7 +26,3 @@ def problem(cause: Cause, target: Target, trail: Iterable[tuple[Target, Cause]],
 def words(cause: Cause) -> str:
     """One reason."""
     return cause.summary if isinstance(cause, Fault) else str(cause)
-
-
-def _name(target: Target) -> str:
-    return f"{target.provider.name}/{target.model}"

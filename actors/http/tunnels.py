@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from base64 import b64encode
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import httpx
 
 from .addresses import Resolver, connected
 from .answer import Answer
 from .proxies import Proxy
-
-REPLY_BYTES: Final = 65_536
 
 
 def authorization(proxy: Proxy) -> list[tuple[bytes, bytes]]:

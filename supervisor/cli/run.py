@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .common import add_home, add_json
-from .output import print_json
 
 if TYPE_CHECKING:
     from ...protocol.messages.fleet import AgentResult
@@ -32,35 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run; exit code 1 if the agent failed or was stopped, 3 if it met the fleet's budget."""
     from ...protocol.errors import UsageError
-    from ...protocol.messages.fleet import AgentState
     from ..home import Home
-    from .swarm import CAP_REACHED
+    from .agent_end import show_end
 
     if not args.goal.strip():
         raise UsageError("the goal is empty; say what the agent is to achieve")
     result = asyncio.run(_run(Home.locate(args.home), args))
-    ok = result.outcome is AgentState.DONE
-    if args.json:
-        print_json(
-            {
-                "agent": result.agent,
-                "session": result.session,
-                "outcome": result.outcome.value,
-                "text": result.text,
-                "error": result.error,
-                "turns": result.turns,
-                "calls": result.calls,
-                "prompt_tokens": result.prompt_tokens,
-                "completion_tokens": result.completion_tokens,
-            }
-        )
-    elif ok:
-        print(result.text)
-    else:
-        import sys
-
-        print(f"covey: the agent {result.outcome.value}: {result.error}", file=sys.stderr)
-    return 0 if ok else CAP_REACHED if result.outcome is AgentState.CAP_REACHED else 1
+    return show_end(result, as_json=args.json)
 
 
 async def _run(home: Home, args: argparse.Namespace) -> AgentResult:

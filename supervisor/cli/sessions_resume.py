@@ -7,8 +7,6 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from .output import print_json
-
 if TYPE_CHECKING:
     from ...protocol.ids import SessionId
     from ...protocol.messages.fleet import AgentResult
@@ -17,13 +15,12 @@ if TYPE_CHECKING:
 
 def resume(home: Home, args: argparse.Namespace) -> int:
     """Go on and wait for the end; exit codes as of `covey run`."""
-    from ...protocol.messages.fleet import AgentState
     from ...protocol.messages.ledger import Transcript, TranscriptQuery
     from ..books import open_books
     from ..config import load
     from ..resume import plan
     from ..session_lookup import find_session
-    from .swarm import CAP_REACHED
+    from .agent_end import show_end
 
     max_turns = args.max_turns or load(home.config).settings.fleet.max_turns
     with open_books(home) as books:
@@ -32,29 +29,10 @@ def resume(home: Home, args: argparse.Namespace) -> int:
         transcript = books.ask(TranscriptQuery(session=row.session), Transcript)
     plan(row, transcript, args.text)  # what cannot be meant is said before a fleet is brought up
     result = asyncio.run(_resume(home, row.session, args, max_turns))
-    ok = result.outcome is AgentState.DONE
-    if args.json:
-        print_json(
-            {
-                "resumed": row.session,
-                "agent": result.agent,
-                "session": result.session,
-                "outcome": result.outcome.value,
-                "text": result.text,
-                "error": result.error,
-                "turns": result.turns,
-                "calls": result.calls,
-                "prompt_tokens": result.prompt_tokens,
-                "completion_tokens": result.completion_tokens,
-            }
-        )
-    elif ok:
-        print(result.text)
-    else:
-        print(f"covey: the agent {result.outcome.value}: {result.error}", file=sys.stderr)
+    code = show_end(result, as_json=args.json, resumed=row.session)
     if not args.json and result.session != row.session:
         print(f"covey: it goes on as {result.session}", file=sys.stderr)
-    return 0 if ok else CAP_REACHED if result.outcome is AgentState.CAP_REACHED else 1
+    return code
 
 
 async def _resume(home: Home, session: SessionId, args: argparse.Namespace, max_turns: int) -> AgentResult:
